@@ -1,0 +1,165 @@
+// The numeric kernels, as one table of functions with two implementations behind it:
+// ReferenceKernels() is plain C++ with std::fma, one obvious loop each; SimdKernels() is Highway
+// with run-time dispatch. Both give the same bits on every target with FMA (docs/numerics.md):
+//
+//   * a matrix row's result is one accumulator per output, fma'd in ascending k, whatever the
+//     number of rows, their place, the threads;
+//   * recurrences run in step form, token after token, state in memory rounded to its dtype (f32);
+//   * reductions over a vector (norms, softmax sums) use 16 virtual lanes: element i goes to lane
+//     i % 16 in ascending i, then lanes are combined 8, 4, 2, 1 apart: l[j] += l[j + 8], ...;
+//   * attention uses absolute splits of kAttentionSplit tokens merged in ascending order;
+//   * elementary functions are ours (functions.h), no libm.
+//
+// All pointers are f32 row-major unless said. No function allocates, throws or starts threads;
+// callers split the work (a kernel call covers a range) and the split never changes a bit.
+#ifndef BATON_KERNEL_KERNELS_H_
+#define BATON_KERNEL_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+#include "kernel/packed_matrix.h"
+
+namespace baton::kernel {
+
+inline constexpr int kLanes = 16;             // virtual lanes, panel width, tokens per KV block
+inline constexpr int kAttentionSplit = 256;   // tokens per attention split, absolute positions
+
+// y[m][n] = sum_k x[m][k] * w[n][k], for panels [panel_begin, panel_end) of 16 outputs each.
+// If `accumulate`, the sum starts from y[m][n] instead of 0.
+struct MatmulArgs {
+  const float* x;
+  int64_t ldx;
+  int64_t rows;
+  const PackedMatrix* w;
+  int64_t panel_begin;
+  int64_t panel_end;
+  float* y;
+  int64_t ldy;
+  bool accumulate = false;
+};
+
+// Causal attention of one sequence, one KV head, `rows` consecutive query rows (GQA: `group`
+// query heads share the KV head). Row r attends to tokens [0, first_len + r).
+// KV block b (tokens 16b..16b+15), for this layer and head: K at blocks[b] + k_offset as
+// [head_dim][16] (token innermost), V at blocks[b] + v_offset as [16][head_dim].
+// Tokens past the row's length are selected away, never multiplied: they may hold anything.
+struct AttentionArgs {
+  const float* const* blocks;
+  int64_t k_offset;
+  int64_t v_offset;
+  int64_t head_dim;   // <= 256
+  int64_t group;      // query heads per KV head
+  int64_t rows;
+  int64_t first_len;  // tokens visible to row 0, >= 1
+  float scale;
+  const float* q;     // row r, head g at q + r * ldq + g * head_dim
+  int64_t ldq;
+  float* out;         // same shape as q
+  int64_t ldo;
+};
+
+// Depthwise causal convolution, tokens in order, channels [begin, end) of `channels`.
+// y[t][c] = act(bias[c] + w[0][c]*s0 + ... + w[K-1][c]*x[t][c]), fma'd in that order starting from
+// bias (0 if null); state[j][c], j < K-1, oldest first, is updated in place.
+struct ConvArgs {
+  float* state;         // [K-1][channels]
+  int64_t channels;
+  int64_t begin, end;
+  int64_t width;        // K, 2..8
+  const float* weight;  // [K][channels]; w[K-1] multiplies the newest input
+  const float* bias;    // [channels] or null
+  int64_t tokens;
+  const float* x;       // row t at x + t * ldx
+  int64_t ldx;
+  float* y;             // row t at y + t * ldy; may not alias x
+  int64_t ldy;
+  bool silu;
+};
+
+// Mamba-2 state advance for one head (models: bamba, granitemoehybrid). S is [N][P], P innermost.
+// Per token: dx = dt * x; S[n] = fma(B[n], dx, a * S[n]); y = sum_n fma(C[n], S[n]) from 0;
+// y = fma(D, x, y).
+struct Mamba2Args {
+  float* state;    // [n_state][head_dim]
+  int64_t n_state;
+  int64_t head_dim;
+  int64_t tokens;
+  const float* x;  // [head_dim] at x + t * ldx
+  int64_t ldx;
+  const float* b;  // [n_state] at b + t * ldbc
+  const float* c;
+  int64_t ldbc;
+  const float* dt;     // softplus'd and clamped step at dt[t * lddt]
+  const float* decay;  // exp(-exp(A_log) * dt) at decay[t * lddt]
+  int64_t lddt;
+  float d;
+  float* y;        // [head_dim] at y + t * ldy
+  int64_t ldy;
+};
+
+// Mamba-1 selective scan for channels [begin, end) (models: jamba). S is [N][I], I innermost.
+// Per token and n ascending: S = fma(dt * x, B[n], exp(dt * A[n]) * S); y = fma(S, C[n], y);
+// then y = fma(D, x, y).
+struct Mamba1Args {
+  float* state;      // [n_state][channels]
+  int64_t n_state;
+  int64_t channels;
+  int64_t begin, end;
+  int64_t tokens;
+  const float* x;    // [channels] at x + t * ldx
+  int64_t ldx;
+  const float* b;    // [n_state] at b + t * ldbc
+  const float* c;
+  int64_t ldbc;
+  const float* dt;   // [channels] at dt + t * lddt
+  int64_t lddt;
+  const float* a;    // [n_state][channels], = -exp(A_log)
+  const float* d;    // [channels]
+  float* y;          // [channels] at y + t * ldy
+  int64_t ldy;
+};
+
+struct Kernels {
+  const char* name;  // "reference", "avx2", "avx512", ...
+
+  void (*matmul)(const MatmulArgs&);
+  void (*attention)(const AttentionArgs&);
+  void (*conv)(const ConvArgs&);
+  void (*mamba2)(const Mamba2Args&);
+  void (*mamba1)(const Mamba1Args&);
+
+  // y = w * x / sqrt(mean(x^2) + eps): sum of squares on virtual lanes, y = (x * inv) * w.
+  void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
+  // Gate first: t = y * silu(z), then rms_norm per group of n / groups elements (models.md 2.4 a, b).
+  void (*gated_rms_norm)(const float* y, const float* z, const float* w, int64_t n, int64_t groups,
+                         float eps, float* out);
+  // out = silu(gate) * up.
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // h = fma(m, y, h).
+  void (*add_scaled)(const float* y, float m, int64_t n, float* h);
+  // y = x * m.
+  void (*scale)(const float* x, float m, int64_t n, float* y);
+  // out[i] = min(max(softplus(x[i] + bias[i]), lo), hi).
+  void (*softplus_bias)(const float* x, const float* bias, int64_t n, float lo, float hi,
+                        float* out);
+  // out[i] = exp(a[i] * x[i]).
+  void (*exp_mul)(const float* a, const float* x, int64_t n, float* out);
+  // Rotate-half on `rot` leading dims of one head vector: cos/sin hold rot/2 values for the position.
+  // x1' = fma(x1, c, -(x2 * s)); x2' = fma(x2, c, x1 * s).
+  void (*rope)(float* x, const float* cos, const float* sin, int64_t rot);
+  // In place: x = exp(x - max) / sum, sum on virtual lanes.
+  void (*softmax)(float* x, int64_t n);
+};
+
+const Kernels& ReferenceKernels();
+// The best implementation for this CPU. Falls back to the reference on CPUs without FMA.
+const Kernels& SimdKernels();
+
+// Digest of fixed inputs run through every function of `k`: the numerics tag of the layout.
+Sha256 NumericsTag(const Kernels& k);
+
+}  // namespace baton::kernel
+
+#endif  // BATON_KERNEL_KERNELS_H_

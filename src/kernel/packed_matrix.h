@@ -1,0 +1,55 @@
+// A weight matrix [rows N][cols K] re-ordered once at load into panels of 16 rows:
+// panel p, k, lane j holds W[16p + j][k] at ((p * K) + k) * 16 + j, rows past N zero. The vector
+// axis is the output, so a row's sum over k needs no horizontal reduction and its order is fixed.
+// Elements keep their stored dtype. Thread rule: immutable after Pack.
+#ifndef BATON_KERNEL_PACKED_MATRIX_H_
+#define BATON_KERNEL_PACKED_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+
+namespace baton::kernel {
+
+enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2 };
+constexpr size_t DTypeSize(DType t) { return t == DType::kF32 ? 4 : 2; }
+
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  PackedMatrix(PackedMatrix&&) noexcept = default;
+  PackedMatrix& operator=(PackedMatrix&&) noexcept = default;
+
+  // Packs `rows` x `cols` elements, row i at src + i * row_stride elements (unaligned is fine).
+  // `pool` may be null. Fails with kResourceExhausted if memory cannot be had.
+  static StatusOr<PackedMatrix> Pack(const void* src, DType dtype, int64_t rows, int64_t cols,
+                                     int64_t row_stride, ThreadPool* pool);
+
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  int64_t panels() const { return (rows_ + 15) / 16; }
+  DType dtype() const { return dtype_; }
+  const void* data() const { return data_.get(); }
+  size_t bytes() const { return static_cast<size_t>(panels()) * cols_ * 16 * DTypeSize(dtype_); }
+
+ private:
+  struct Free {
+    void operator()(void* p) const;
+  };
+  std::unique_ptr<void, Free> data_;  // 64-byte aligned
+  int64_t rows_ = 0;
+  int64_t cols_ = 0;
+  DType dtype_ = DType::kF32;
+};
+
+// Widening conversions, exact: f32 value of element i of `src`.
+float LoadElement(const void* src, DType dtype, int64_t i);
+// Round-to-nearest-even narrowing of an f32 to bf16 bits.
+uint16_t ToBF16(float v);
+
+}  // namespace baton::kernel
+
+#endif  // BATON_KERNEL_PACKED_MATRIX_H_
