@@ -1,0 +1,35 @@
+# Thin over the CMake presets; see CONTRIBUTING.md.
+JOBS ?= $(shell nproc)
+BATON := build/release/baton
+
+.PHONY: build demo up test check-all bench format clean
+
+build:                ## release binary at build/release/baton
+	@tools/install_packages.sh build
+	@cmake --preset release -DBATON_TESTS=OFF -DBATON_BENCH=OFF >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target baton
+
+demo: build           ## router, prefill and decode worker; a hand-off, a resumed turn, a caught swap
+	@$(BATON) demo
+
+up: build             ## the same three processes, staying up
+	@$(BATON) up
+
+test:                 ## release: all tests; asan: identity, memory, hand-off and parsers
+	@tools/install_packages.sh build test
+	@tools/run_tests.sh quick
+
+check-all:            ## every sanitizer, fuzzers and the long runs
+	@tools/install_packages.sh build test dev
+	@tools/run_tests.sh all
+
+bench:                ## prints ratios with spread; see docs/benchmarks.md
+	@tools/install_packages.sh build test
+	@cmake --preset release -DBATON_TESTS=ON -DBATON_BENCH=ON >/dev/null
+	@cmake --build --preset release -j$(JOBS)
+
+format:
+	@git ls-files '*.cc' '*.h' | xargs clang-format-16 -i
+
+clean:
+	rm -rf build
