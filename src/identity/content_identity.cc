@@ -1,0 +1,1 @@
+#include "identity/content_identity.h"

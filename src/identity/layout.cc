@@ -1,0 +1,1 @@
+#include "identity/layout.h"

@@ -1,0 +1,1 @@
+#include "identity/model_fingerprint.h"

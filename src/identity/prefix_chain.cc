@@ -1,0 +1,1 @@
+#include "identity/prefix_chain.h"

@@ -1,0 +1,1 @@
+#include "memory/live_record.h"

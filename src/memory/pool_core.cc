@@ -1,0 +1,1 @@
+#include "memory/pool_core.h"

@@ -1,0 +1,233 @@
+// The life cycle of a unit of memory (a state slot, a KV block), in one place. SlotPool and
+// BlockPool (pool.h) are its typed faces; nothing else uses it directly.
+//
+//  from \ to    RESERVED  LIVE      LANDING  LANDED  VERIFIED  SEALED     QUARANTINED  FREE
+//  FREE         Reserve
+//  RESERVED               Activate¹ Land                       Seal²                   Free
+//  LIVE                   (advance)                            Seal                    Free
+//  LANDING                                   Landed                       Quarantine
+//  LANDED                                            Verified                          Free
+//  VERIFIED               Activate                             Seal                    Free
+//  SEALED                                                                              Free
+//  QUARANTINED                                                                         ProvenQuiet
+//
+//  ¹ only if the unit was zero-filled or copied into; ² only if it was copied into (a checkpoint).
+//  Every other edge is an error that names from and to. A unit freed while leased is DRAINING: its
+//  generation has moved on, so no handle resolves to it, and it becomes FREE with its last lease.
+//
+// It keeps no clock, does no I/O, and knows nothing of sequences or prefixes.
+// Thread rule: thread-safe, one mutex per pool. Bytes are filled, copied and digested outside it.
+#ifndef BATON_MEMORY_POOL_CORE_H_
+#define BATON_MEMORY_POOL_CORE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "identity/digest.h"
+#include "memory/arena.h"
+#include "memory/device.h"
+#include "memory/handle.h"
+
+namespace baton {
+
+enum class UnitState : uint8_t {
+  kFree,
+  kReserved,
+  kLive,
+  kLanding,
+  kLanded,
+  kVerified,
+  kSealed,
+  kQuarantined,
+  kDraining,
+};
+inline constexpr size_t kUnitStates = 9;
+// "FREE", ...
+std::string_view UnitStateName(UnitState state);
+
+// What a lease is for; each purpose is allowed in certain states only (I1).
+enum class LeaseFor : uint8_t {
+  kCompute,  // LIVE; a block also SEALED, and is then only read
+  kSend,     // SEALED: read by a connector, a tier
+  kLand,     // LANDING: written by a connector
+  kDigest,   // LIVE, LANDED, VERIFIED, SEALED: read to digest, seal, verify, audit
+};
+std::string_view LeaseForName(LeaseFor purpose);
+
+// How a reserved unit is prepared. Nothing is ever multiplied by zero: a NaN would survive.
+enum class FillMode : uint8_t {
+  kZero,      // every byte: what a new sequence reads before it writes
+  kGapsOnly,  // only bytes outside `extents`: a destination whose parts are all overwritten and
+              // then verified where they landed, or a copy's destination
+};
+
+// Content inside a unit; the bytes between extents stay zero and are never digested.
+struct Extent {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// Test builds of a fault's check-off twin set these; nothing else may (invariant I10). Bounds are
+// never switched off.
+struct PoolChecksOff {
+  bool generation = false;  // a stale handle resolves to whatever lives there now (F04)
+  bool fill = false;        // Reserve fills nothing (F16)
+  bool lease_pin = false;   // Move ignores leases (F15)
+  bool any() const { return generation || fill || lease_pin; }
+};
+
+struct PoolOptions {
+  Arena* arena = nullptr;          // outlives the pool
+  const Device* device = nullptr;  // outlives the pool
+  uint64_t unit_bytes = 0;         // rounded up to `align`
+  uint64_t align = 64;
+  uint32_t units = 0;
+  uint32_t pool_id = 0;  // unique within the process
+  NodeId node;
+  Epoch epoch;
+  // Virtual ids start as a permutation of physical indices drawn from this seed, in production too,
+  // so that code which confuses the two fails at once.
+  uint64_t permute_seed = 0x9E3779B97F4A7C15ull;
+  // Once this many units are quarantined, Land refuses with kNoCapacity.
+  uint32_t quarantine_max = 16;
+  // Empty: the whole unit is content.
+  std::vector<Extent> extents;
+#ifdef NDEBUG
+  bool poison = false;
+#else
+  bool poison = true;  // a unit that becomes FREE is filled with 0xFF, a NaN in every dtype
+#endif
+  PoolChecksOff checks_off;
+};
+
+struct ReserveOptions {
+  OwnerId owner;
+  Attempt attempt;
+  FillMode fill = FillMode::kZero;
+};
+
+// A snapshot for metrics. used = units - free.
+struct PoolStats {
+  uint32_t units = 0;
+  uint32_t free = 0;
+  uint32_t used = 0;
+  uint32_t leased = 0;       // units with at least one lease
+  uint32_t quarantined = 0;
+  uint64_t leases = 0;       // outstanding
+  uint64_t references = 0;   // holders of SEALED units
+  uint64_t moves = 0;        // since start
+  uint64_t unit_bytes = 0;   // stride
+  std::array<uint32_t, kUnitStates> by_state{};  // indexed by UnitState
+};
+
+namespace memory_internal {
+
+struct UnitRef {
+  uint32_t pool = 0;
+  uint32_t index = 0;
+  uint64_t generation = 0;
+};
+
+// A pinned unit: its bytes stay where they are until Unpin.
+struct Pin {
+  uint32_t index = 0;
+  MutableByteSpan bytes;
+  uint64_t offset = 0;  // from the start of the arena
+  PlacementStamp stamp;
+};
+
+class PoolCore {
+ public:
+  static StatusOr<std::unique_ptr<PoolCore>> Create(const PoolOptions& options, const char* kind,
+                                                    bool compute_reads_sealed);
+  ~PoolCore();
+
+  StatusOr<UnitRef> Reserve(const ReserveOptions& options) BATON_EXCLUDES(mu_);
+  Status Activate(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status Land(UnitRef ref, Attempt attempt) BATON_EXCLUDES(mu_);
+  Status Landed(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status Verified(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status Seal(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status Free(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status Quarantine(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status ProvenQuiet(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status AddReference(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status DropReference(UnitRef ref) BATON_EXCLUDES(mu_);
+  Status CopyInto(UnitRef src, UnitRef dst) BATON_EXCLUDES(mu_);
+  Status Move(UnitRef ref) BATON_EXCLUDES(mu_);
+  StatusOr<bool> CompactOne() BATON_EXCLUDES(mu_);
+
+  StatusOr<UnitState> StateOf(UnitRef ref) const BATON_EXCLUDES(mu_);
+  StatusOr<uint32_t> ReferencesOf(UnitRef ref) const BATON_EXCLUDES(mu_);
+  StatusOr<PlacementStamp> StampOf(UnitRef ref) const BATON_EXCLUDES(mu_);
+  Status CheckStamp(const PlacementStamp& stamp) const BATON_EXCLUDES(mu_);
+  PoolStats Stats() const BATON_EXCLUDES(mu_);
+  Status CheckInvariants() const BATON_EXCLUDES(mu_);
+
+  // All or none.
+  Status PinAll(std::span<const UnitRef> refs, LeaseFor purpose, std::vector<Pin>* out)
+      BATON_EXCLUDES(mu_);
+  void UnpinAll(std::span<const Pin> pins) BATON_EXCLUDES(mu_);
+
+  uint64_t stride() const { return stride_; }
+  const PoolOptions& options() const { return options_; }
+
+ private:
+  struct Unit {
+    uint64_t generation = 1;
+    uint32_t physical = 0;
+    uint32_t leases = 0;
+    uint32_t references = 0;  // > 0 iff SEALED (or on its way out)
+    UnitState state = UnitState::kFree;
+    bool zeroed = false;  // RESERVED: every byte was filled
+    bool copied = false;  // RESERVED: CopyInto has completed
+    bool moving = false;  // bytes are being copied; counts as a pin, leases wait
+    OwnerId owner;
+    Attempt attempt;
+  };
+
+  PoolCore(const PoolOptions& options, const char* kind, bool compute_reads_sealed,
+           uint64_t base);
+  std::string Name(UnitRef ref) const;
+  MutableByteSpan BytesOf(uint32_t physical) const;
+  StatusOr<Unit*> Resolve(UnitRef ref) BATON_REQUIRES(mu_);
+  StatusOr<const Unit*> Resolve(UnitRef ref) const BATON_REQUIRES(mu_);
+  Status WrongEdge(UnitRef ref, UnitState from, UnitState to) const;
+  Status Transition(UnitRef ref, UnitState from, UnitState to) BATON_EXCLUDES(mu_);
+  void ToFree(uint32_t index) BATON_REQUIRES(mu_);
+  bool LeaseAllowed(UnitState state, LeaseFor purpose) const;
+  void Prepare(MutableByteSpan bytes, FillMode fill) const;
+  Status MoveTo(uint32_t index, uint32_t other) BATON_EXCLUDES(mu_);
+  Status CopyVerified(MutableByteSpan dst, ByteSpan src, const std::string& what) const;
+
+  const PoolOptions options_;
+  const char* const kind_;
+  const bool compute_reads_sealed_;
+  const uint64_t base_;    // offset of physical unit 0 in the arena
+  const uint64_t stride_;  // bytes between units
+  const Digester digester_;
+  std::vector<Extent> gaps_;
+
+  mutable Mutex mu_;
+  CondVar moved_;
+  std::vector<Unit> units_ BATON_GUARDED_BY(mu_);             // by virtual id
+  std::vector<uint32_t> virtual_of_ BATON_GUARDED_BY(mu_);    // by physical index
+  std::vector<uint32_t> free_ BATON_GUARDED_BY(mu_);          // virtual ids
+  std::array<uint32_t, kUnitStates> by_state_ BATON_GUARDED_BY(mu_){};
+  uint64_t leases_ BATON_GUARDED_BY(mu_) = 0;
+  uint64_t moves_ BATON_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace memory_internal
+}  // namespace baton
+
+#endif  // BATON_MEMORY_POOL_CORE_H_
