@@ -17,14 +17,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/types.h"
 #include "kernel/packed_matrix.h"
 
 namespace baton::kernel {
 
-inline constexpr int kLanes = 16;             // virtual lanes, panel width, tokens per KV block
-inline constexpr int kAttentionSplit = 256;   // tokens per attention split, absolute positions
+inline constexpr int kLanes = 16;            // virtual lanes, panel width, tokens per KV block
+inline constexpr int kAttentionSplit = 256;  // tokens per attention split, absolute positions
+inline constexpr int kMaxHeadDim = 256;
+
+// The functions of functions.h that exist as kernels over a vector.
+enum class Function : uint8_t { kExp, kLog1p, kSigmoid, kSilu, kSoftplus, kTanh };
 
 // y[m][n] = sum_k x[m][k] * w[n][k], for panels [panel_begin, panel_end) of 16 outputs each.
 // If `accumulate`, the sum starts from y[m][n] instead of 0.
@@ -49,14 +54,14 @@ struct AttentionArgs {
   const float* const* blocks;
   int64_t k_offset;
   int64_t v_offset;
-  int64_t head_dim;   // <= 256
-  int64_t group;      // query heads per KV head
+  int64_t head_dim;  // <= kMaxHeadDim
+  int64_t group;     // query heads per KV head
   int64_t rows;
   int64_t first_len;  // tokens visible to row 0, >= 1
   float scale;
-  const float* q;     // row r, head g at q + r * ldq + g * head_dim
+  const float* q;  // row r, head g at q + r * ldq + g * head_dim
   int64_t ldq;
-  float* out;         // same shape as q
+  float* out;  // same shape as q
   int64_t ldo;
 };
 
@@ -64,16 +69,16 @@ struct AttentionArgs {
 // y[t][c] = act(bias[c] + w[0][c]*s0 + ... + w[K-1][c]*x[t][c]), fma'd in that order starting from
 // bias (0 if null); state[j][c], j < K-1, oldest first, is updated in place.
 struct ConvArgs {
-  float* state;         // [K-1][channels]
+  float* state;  // [K-1][channels]
   int64_t channels;
   int64_t begin, end;
   int64_t width;        // K, 2..8
   const float* weight;  // [K][channels]; w[K-1] multiplies the newest input
   const float* bias;    // [channels] or null
   int64_t tokens;
-  const float* x;       // row t at x + t * ldx
+  const float* x;  // row t at x + t * ldx
   int64_t ldx;
-  float* y;             // row t at y + t * ldy; may not alias x
+  float* y;  // row t at y + t * ldy; may not alias x
   int64_t ldy;
   bool silu;
 };
@@ -82,7 +87,7 @@ struct ConvArgs {
 // Per token: dx = dt * x; S[n] = fma(B[n], dx, a * S[n]); y = sum_n fma(C[n], S[n]) from 0;
 // y = fma(D, x, y).
 struct Mamba2Args {
-  float* state;    // [n_state][head_dim]
+  float* state;  // [n_state][head_dim]
   int64_t n_state;
   int64_t head_dim;
   int64_t tokens;
@@ -95,7 +100,7 @@ struct Mamba2Args {
   const float* decay;  // exp(-exp(A_log) * dt) at decay[t * lddt]
   int64_t lddt;
   float d;
-  float* y;        // [head_dim] at y + t * ldy
+  float* y;  // [head_dim] at y + t * ldy
   int64_t ldy;
 };
 
@@ -103,21 +108,21 @@ struct Mamba2Args {
 // Per token and n ascending: S = fma(dt * x, B[n], exp(dt * A[n]) * S); y = fma(S, C[n], y);
 // then y = fma(D, x, y).
 struct Mamba1Args {
-  float* state;      // [n_state][channels]
+  float* state;  // [n_state][channels]
   int64_t n_state;
   int64_t channels;
   int64_t begin, end;
   int64_t tokens;
-  const float* x;    // [channels] at x + t * ldx
+  const float* x;  // [channels] at x + t * ldx
   int64_t ldx;
-  const float* b;    // [n_state] at b + t * ldbc
+  const float* b;  // [n_state] at b + t * ldbc
   const float* c;
   int64_t ldbc;
-  const float* dt;   // [channels] at dt + t * lddt
+  const float* dt;  // [channels] at dt + t * lddt
   int64_t lddt;
-  const float* a;    // [n_state][channels], = -exp(A_log)
-  const float* d;    // [channels]
-  float* y;          // [channels] at y + t * ldy
+  const float* a;  // [n_state][channels], = -exp(A_log)
+  const float* d;  // [channels]
+  float* y;        // [channels] at y + t * ldy
   int64_t ldy;
 };
 
@@ -132,9 +137,15 @@ struct Kernels {
 
   // y = w * x / sqrt(mean(x^2) + eps): sum of squares on virtual lanes, y = (x * inv) * w.
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
-  // Gate first: t = y * silu(z), then rms_norm per group of n / groups elements (models.md 2.4 a, b).
-  void (*gated_rms_norm)(const float* y, const float* z, const float* w, int64_t n, int64_t groups,
-                         float eps, float* out);
+  // Gate first: t = y * silu(z), then rms_norm per group of n / groups elements (models.md 2.4 a,
+  // b).
+  void (*gated_rms_norm)(const float* y,
+                         const float* z,
+                         const float* w,
+                         int64_t n,
+                         int64_t groups,
+                         float eps,
+                         float* out);
   // out = silu(gate) * up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   // h = fma(m, y, h).
@@ -142,20 +153,28 @@ struct Kernels {
   // y = x * m.
   void (*scale)(const float* x, float m, int64_t n, float* y);
   // out[i] = min(max(softplus(x[i] + bias[i]), lo), hi).
-  void (*softplus_bias)(const float* x, const float* bias, int64_t n, float lo, float hi,
-                        float* out);
+  void (*softplus_bias)(
+      const float* x, const float* bias, int64_t n, float lo, float hi, float* out);
   // out[i] = exp(a[i] * x[i]).
   void (*exp_mul)(const float* a, const float* x, int64_t n, float* out);
-  // Rotate-half on `rot` leading dims of one head vector: cos/sin hold rot/2 values for the position.
-  // x1' = fma(x1, c, -(x2 * s)); x2' = fma(x2, c, x1 * s).
+  // Rotate-half on `rot` leading dims of one head vector: cos/sin hold rot/2 values for the
+  // position. x1' = fma(x1, c, -(x2 * s)); x2' = fma(x2, c, x1 * s).
   void (*rope)(float* x, const float* cos, const float* sin, int64_t rot);
   // In place: x = exp(x - max) / sum, sum on virtual lanes.
   void (*softmax)(float* x, int64_t n);
+  // y[i] = f(x[i]); y may be x.
+  void (*apply)(Function f, const float* x, int64_t n, float* y);
 };
 
 const Kernels& ReferenceKernels();
 // The best implementation for this CPU. Falls back to the reference on CPUs without FMA.
 const Kernels& SimdKernels();
+// Every implementation this CPU can run, the reference first: for tests and benchmarks.
+std::span<const Kernels* const> SupportedKernels();
+
+// Puts the calling thread into the mode the canonical numerics assume: subnormals kept (FTZ and DAZ
+// off), round to nearest even, exceptions masked. Call first on every engine and pool thread.
+void SetCanonicalFpMode();
 
 // Digest of fixed inputs run through every function of `k`: the numerics tag of the layout.
 Sha256 NumericsTag(const Kernels& k);

@@ -24,9 +24,14 @@ class PackedMatrix {
   PackedMatrix& operator=(PackedMatrix&&) noexcept = default;
 
   // Packs `rows` x `cols` elements, row i at src + i * row_stride elements (unaligned is fine).
-  // `pool` may be null. Fails with kResourceExhausted if memory cannot be had.
-  static StatusOr<PackedMatrix> Pack(const void* src, DType dtype, int64_t rows, int64_t cols,
-                                     int64_t row_stride, ThreadPool* pool);
+  // `pool` may be null. Fails with kInvalidArgument for a null source, an empty shape or a stride
+  // below `cols`, and with kResourceExhausted if memory cannot be had.
+  static StatusOr<PackedMatrix> Pack(const void* src,
+                                     DType dtype,
+                                     int64_t rows,
+                                     int64_t cols,
+                                     int64_t row_stride,
+                                     ThreadPool* pool);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
@@ -49,6 +54,23 @@ class PackedMatrix {
 float LoadElement(const void* src, DType dtype, int64_t i);
 // Round-to-nearest-even narrowing of an f32 to bf16 bits.
 uint16_t ToBF16(float v);
+
+// f32 bits of an IEEE half, exact; a NaN comes out quiet, as conversion instructions give it.
+// Static on purpose: the kernels compile it once per instruction set.
+static inline constexpr uint32_t F16ToF32Bits(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t exp = (h >> 10) & 31u;
+  uint32_t man = h & 0x3ffu;
+  if (exp == 31) return sign | 0x7f800000u | (man != 0 ? 0x00400000u | (man << 13) : 0u);
+  if (exp != 0) return sign | ((exp + 112) << 23) | (man << 13);
+  if (man == 0) return sign;
+  uint32_t e = 113;  // subnormal half: normalise
+  while ((man & 0x400u) == 0) {
+    man <<= 1;
+    --e;
+  }
+  return sign | (e << 23) | ((man & 0x3ffu) << 13);
+}
 
 }  // namespace baton::kernel
 

@@ -1,0 +1,198 @@
+// The numerics tag: fixed pseudo-random inputs through every kernel and every scalar function, the
+// output bits digested. Shapes are small, but cross every boundary that could change a bit: rows
+// past one register tile, an odd K, a partial panel, more than one attention split, a partial last
+// block, subnormal results. It runs in a few milliseconds.
+#include <vector>
+
+#include "base/rng.h"
+#include "base/sha256.h"
+#include "kernel/functions.h"
+#include "kernel/kernels.h"
+
+namespace baton::kernel {
+namespace {
+
+class Inputs {
+ public:
+  // Uniform in [lo, hi): a product and a sum in double, one rounding to f32.
+  std::vector<float> Uniform(int64_t n, double lo, double hi) {
+    std::vector<float> v(static_cast<size_t>(n));
+    for (float& x : v) x = static_cast<float>(lo + (hi - lo) * rng_.Uniform());
+    return v;
+  }
+
+ private:
+  SplitMix64 rng_{0x6261746f6e};
+};
+
+void TagMatmul(const Kernels& k, DType dtype, Inputs* in, Sha256Hasher* hash) {
+  constexpr int64_t kRows = 19, kOut = 37, kDepth = 71;
+  const std::vector<float> w = in->Uniform(kOut * kDepth, -0.5, 0.5);
+  const std::vector<float> x = in->Uniform(kRows * kDepth, -2, 2);
+  std::vector<float> y = in->Uniform(kRows * kOut, -1, 1);
+  // Bit patterns of small f16 numbers come from the same draw: sign and fraction, fixed exponent.
+  std::vector<uint16_t> half(w.size());
+  for (size_t i = 0; i < w.size(); ++i) {
+    half[i] = dtype == DType::kBF16
+                  ? ToBF16(w[i])
+                  : static_cast<uint16_t>((w[i] < 0 ? 0x8000 : 0) | 0x3000 |
+                                          static_cast<int>((w[i] < 0 ? -w[i] : w[i]) * 2047));
+  }
+  const void* src = dtype == DType::kF32 ? static_cast<const void*>(w.data()) : half.data();
+  StatusOr<PackedMatrix> m = PackedMatrix::Pack(src, dtype, kOut, kDepth, kDepth, nullptr);
+  BATON_CHECK(m.ok());
+  for (bool accumulate : {false, true}) {
+    k.matmul({.x = x.data(),
+              .ldx = kDepth,
+              .rows = kRows,
+              .w = &*m,
+              .panel_begin = 0,
+              .panel_end = m->panels(),
+              .y = y.data(),
+              .ldy = kOut,
+              .accumulate = accumulate});
+    hash->Update(AsBytes(y));
+  }
+}
+
+void TagAttention(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
+  constexpr int64_t kDim = 24, kGroup = 2, kRows = 5, kFirst = 531;
+  constexpr int64_t kBlocks = (kFirst + kRows + kLanes - 1) / kLanes;
+  const std::vector<float> kv = in->Uniform(kBlocks * 2 * kDim * kLanes, -1, 1);
+  std::vector<const float*> blocks;
+  for (int64_t b = 0; b < kBlocks; ++b) blocks.push_back(kv.data() + b * 2 * kDim * kLanes);
+  const std::vector<float> q = in->Uniform(kRows * kGroup * kDim, -3, 3);
+  std::vector<float> out(q.size());
+  k.attention({.blocks = blocks.data(),
+               .k_offset = 0,
+               .v_offset = kDim * kLanes,
+               .head_dim = kDim,
+               .group = kGroup,
+               .rows = kRows,
+               .first_len = kFirst,
+               .scale = 0.3f,
+               .q = q.data(),
+               .ldq = kGroup * kDim,
+               .out = out.data(),
+               .ldo = kGroup * kDim});
+  hash->Update(AsBytes(out));
+}
+
+void TagRecurrences(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
+  constexpr int64_t kTokens = 9, kN = 13, kP = 40;
+  const std::vector<float> x = in->Uniform(kTokens * kP, -2, 2);
+  const std::vector<float> b = in->Uniform(kTokens * kN, -1, 1);
+  const std::vector<float> c = in->Uniform(kTokens * kN, -1, 1);
+  const std::vector<float> dt = in->Uniform(kTokens * kP, 0.001, 1);
+  const std::vector<float> decay = in->Uniform(kTokens, 0.5, 1);
+  const std::vector<float> a = in->Uniform(kN * kP, -4, 0);
+  const std::vector<float> d = in->Uniform(kP, -1, 1);
+  std::vector<float> state = in->Uniform(kN * kP, -1, 1);
+  std::vector<float> y(x.size());
+  k.mamba2({.state = state.data(),
+            .n_state = kN,
+            .head_dim = kP,
+            .tokens = kTokens,
+            .x = x.data(),
+            .ldx = kP,
+            .b = b.data(),
+            .c = c.data(),
+            .ldbc = kN,
+            .dt = dt.data(),
+            .decay = decay.data(),
+            .lddt = 1,
+            .d = d[0],
+            .y = y.data(),
+            .ldy = kP});
+  hash->Update(AsBytes(state));
+  hash->Update(AsBytes(y));
+  k.mamba1({.state = state.data(),
+            .n_state = kN,
+            .channels = kP,
+            .begin = 0,
+            .end = kP,
+            .tokens = kTokens,
+            .x = x.data(),
+            .ldx = kP,
+            .b = b.data(),
+            .c = c.data(),
+            .ldbc = kN,
+            .dt = dt.data(),
+            .lddt = kP,
+            .a = a.data(),
+            .d = d.data(),
+            .y = y.data(),
+            .ldy = kP});
+  hash->Update(AsBytes(state));
+  hash->Update(AsBytes(y));
+  constexpr int64_t kWidth = 4;
+  const std::vector<float> w = in->Uniform(kWidth * kP, -1, 1);
+  for (bool silu : {false, true}) {
+    k.conv({.state = state.data(),
+            .channels = kP,
+            .begin = 0,
+            .end = kP,
+            .width = kWidth,
+            .weight = w.data(),
+            .bias = silu ? d.data() : nullptr,
+            .tokens = kTokens,
+            .x = x.data(),
+            .ldx = kP,
+            .y = y.data(),
+            .ldy = kP,
+            .silu = silu});
+    hash->Update(AsBytes(state));
+    hash->Update(AsBytes(y));
+  }
+}
+
+void TagElementwise(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
+  constexpr int64_t kN = 102;
+  const std::vector<float> x = in->Uniform(kN, -6, 6);
+  const std::vector<float> z = in->Uniform(kN, -90, 90);
+  const std::vector<float> w = in->Uniform(kN, 0.5, 1.5);
+  std::vector<float> y(kN);
+  const auto add = [&] { hash->Update(AsBytes(y)); };
+  k.rms_norm(x.data(), w.data(), kN, 1e-5f, y.data()), add();
+  k.gated_rms_norm(x.data(), z.data(), w.data(), kN, 3, 1e-5f, y.data()), add();
+  k.silu_mul(z.data(), x.data(), kN, y.data()), add();
+  k.add_scaled(x.data(), 0.22f, kN, y.data()), add();
+  k.scale(x.data(), 12.3f, kN, y.data()), add();
+  k.softplus_bias(z.data(), w.data(), kN, 0.001f, 60.0f, y.data()), add();
+  k.exp_mul(x.data(), z.data(), kN, y.data()), add();
+  y = x;
+  k.rope(y.data(), w.data(), x.data(), 46), add();
+  k.softmax(y.data(), kN), add();
+  for (Function f : {Function::kExp, Function::kLog1p, Function::kSigmoid, Function::kSilu,
+                     Function::kSoftplus, Function::kTanh}) {
+    const bool positive = f == Function::kLog1p;
+    k.apply(f, positive ? w.data() : z.data(), kN, y.data()), add();
+  }
+}
+
+void TagScalars(Inputs* in, Sha256Hasher* hash) {
+  std::vector<float> out;
+  for (float v : in->Uniform(64, 0, 50000)) {
+    float s, c;
+    SinCos(v, &s, &c);
+    out.insert(out.end(), {s, c, Log(v), Exp(v * -1e-3f), Log1p(v), Tanh(v * 1e-4f)});
+    out.push_back(static_cast<float>(PowPositive(10000.0, v * -1e-5)));
+  }
+  hash->Update(AsBytes(out));
+}
+
+}  // namespace
+
+Sha256 NumericsTag(const Kernels& k) {
+  Inputs in;
+  Sha256Hasher hash;
+  hash.Update("baton numerics 1");
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) TagMatmul(k, t, &in, &hash);
+  TagAttention(k, &in, &hash);
+  TagRecurrences(k, &in, &hash);
+  TagElementwise(k, &in, &hash);
+  TagScalars(&in, &hash);
+  return hash.Finish();
+}
+
+}  // namespace baton::kernel
