@@ -1,0 +1,61 @@
+// What the source's engine gives the hand-off server: a sealed bundle for an ask, pinned in place.
+// The server decides nothing about content: it compares identities, grants exactly the bundle's
+// parts to one peer, and lets go. Thread rule: Provide is called from many threads at once.
+#ifndef BATON_HANDOFF_PROVIDER_H_
+#define BATON_HANDOFF_PROVIDER_H_
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "handoff/ask.h"
+#include "identity/seal.h"
+#include "memory/pool.h"
+
+namespace baton {
+
+// Why a served bundle is let go.
+enum class ServeEnd { kReleased, kLinkClosed, kLeaseExpired, kRefused, kStopped };
+// "released", ...
+std::string_view ServeEndName(ServeEnd end);
+
+// A bundle on offer to one peer. Its leases pin every unit, so the addresses in the offer hold
+// until it is destroyed. The server calls OnEnd once and destroys it when the peer has released it,
+// the link is closed, or the source lease has run out; nothing reads through it afterwards. An
+// engine derives from it to drop its own references in the destructor.
+class ServedBundle {
+ public:
+  ServedBundle() = default;
+  virtual ~ServedBundle() = default;
+  ServedBundle(const ServedBundle&) = delete;
+  ServedBundle& operator=(const ServedBundle&) = delete;
+  // On kLeaseExpired the owner frees the units (bumping their generation) if it keeps them for
+  // this peer only. Called on the conversation's thread, before the destructor.
+  virtual void OnEnd(ServeEnd end) { (void)end; }
+
+  Seal seal;
+  // Per group, one digest per block of the bundle, ascending.
+  std::vector<std::vector<Digest128>> block_digests;
+  // Per group, one lease (LeaseFor::kSend) per block, ascending.
+  std::vector<std::vector<BlockLease>> blocks;
+  // Not held iff the layout has no state.
+  StateLease slot;
+};
+
+class BundleProvider {
+ public:
+  virtual ~BundleProvider() = default;
+  // Blocks until the bundle the ask names exists here, computing it if need be. `cancel` fires
+  // when the peer has gone or the server stops. The ask has been checked: identity of this model
+  // and layout, tokens that hash to its prefix. Errors travel to the peer with their reason.
+  virtual StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
+                                                          Instant deadline,
+                                                          const CancelToken& cancel) = 0;
+};
+
+}  // namespace baton
+
+#endif  // BATON_HANDOFF_PROVIDER_H_
