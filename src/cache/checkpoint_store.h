@@ -1,0 +1,101 @@
+// Checkpoints: sealed bundles kept for reuse, found by content identity. The store owns references
+// to slots and blocks and does no I/O; whoever reuses a checkpoint forks it by a digest-checked copy
+// and never gets the checkpoint itself. Eviction is least recently used.
+//
+// Thread rule: the store belongs to one thread (the engine's); a Checkpoint is immutable, may be
+// shared, and may be destroyed on any thread.
+#ifndef BATON_CACHE_CHECKPOINT_STORE_H_
+#define BATON_CACHE_CHECKPOINT_STORE_H_
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/status.h"
+#include "identity/content_identity.h"
+#include "identity/seal.h"
+#include "memory/pool.h"
+
+namespace baton {
+
+// Pools a checkpoint's memory belongs to. They outlive every checkpoint.
+struct PoolSet {
+  SlotPool* slots = nullptr;          // null: the layout has no state
+  std::vector<BlockPool*> blocks;     // one per KV group
+};
+
+// A sealed bundle at rest in memory. Owns one SEALED slot and one reference per block.
+class Checkpoint {
+ public:
+  Checkpoint(PoolSet pools,
+             Seal seal,
+             std::optional<SlotHandle> slot,
+             std::vector<std::vector<BlockHandle>> blocks,
+             std::vector<std::vector<Digest128>> block_digests);
+  ~Checkpoint();
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+
+  const Seal& seal() const { return seal_; }
+  uint64_t boundary() const { return seal_.identity.boundary; }
+  const std::optional<SlotHandle>& slot() const { return slot_; }
+  const std::vector<std::vector<BlockHandle>>& blocks() const { return blocks_; }
+  const std::vector<std::vector<Digest128>>& block_digests() const { return block_digests_; }
+
+ private:
+  PoolSet pools_;
+  Seal seal_;
+  std::optional<SlotHandle> slot_;
+  std::vector<std::vector<BlockHandle>> blocks_;  // per group, ascending from Layout::FirstBlock
+  std::vector<std::vector<Digest128>> block_digests_;
+};
+
+class CheckpointStore {
+ public:
+  struct Counters {
+    uint64_t lookups = 0;
+    uint64_t hits = 0;
+    uint64_t evictions = 0;
+  };
+
+  // Replaces an equal identity (the newer seal wins).
+  void Insert(std::shared_ptr<const Checkpoint> checkpoint);
+
+  // The checkpoint of exactly this identity, or null. Counts as a use.
+  std::shared_ptr<const Checkpoint> Find(const ContentIdentity& identity);
+
+  // The deepest checkpoint whose history is a prefix of the tokens behind `block_hashes`
+  // (PrefixChain::BlockHashes of them, rooted in base.scope), at a boundary <= max_boundary; or null.
+  std::shared_ptr<const Checkpoint> FindDeepest(const IdentityBase& base,
+                                                std::span<const Sha256> block_hashes,
+                                                uint64_t max_boundary);
+
+  // Drops the least recently used checkpoint. Its memory is free once nobody else holds it. False
+  // if the store is empty.
+  bool EvictOne();
+  // Drops this checkpoint, if it is still the one stored: it failed verification.
+  void Remove(const Checkpoint& checkpoint);
+
+  size_t size() const { return entries_.size(); }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Checkpoint> checkpoint;
+    std::list<Sha256>::iterator recency;
+  };
+  using Map = absl::flat_hash_map<Sha256, Entry>;
+  void Erase(Map::iterator it);
+  std::shared_ptr<const Checkpoint> Use(Map::iterator it);
+
+  Map entries_;              // by ContentIdentity::Key
+  std::list<Sha256> recency_;  // most recent first
+  Counters counters_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_CACHE_CHECKPOINT_STORE_H_

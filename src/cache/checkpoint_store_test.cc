@@ -1,0 +1,111 @@
+#include "cache/checkpoint_store.h"
+
+#include "base/rng.h"
+#include "gtest/gtest.h"
+#include "memory/arena.h"
+#include "memory/device.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kUnitBytes = 4096;
+
+class CheckpointStoreTest : public testing::Test {
+ protected:
+  CheckpointStoreTest() {
+    arena_ = Arena::Create(64 * kUnitBytes, {}).value();
+    PoolOptions options;
+    options.arena = arena_.get();
+    options.device = &device_;
+    options.unit_bytes = kUnitBytes;
+    options.units = 8;
+    options.pool_id = 1;
+    slots_ = SlotPool::Create(options).value();
+    options.pool_id = 2;
+    options.units = 16;
+    blocks_ = BlockPool::Create(options).value();
+    pools_ = {slots_.get(), {blocks_.get()}};
+  }
+
+  // A checkpoint of the first `blocks` blocks of `tokens`.
+  std::shared_ptr<const Checkpoint> Make(const std::vector<TokenId>& tokens, size_t blocks) {
+    const PrefixChain chain(base_.scope, std::span(tokens).first(blocks * kBlockTokens));
+    Seal seal;
+    seal.identity = base_.At(chain);
+    seal.state_id = RandomBytes<StateId>();
+    const SlotHandle slot = slots_->Reserve({}).value();
+    EXPECT_TRUE(slots_->Activate(slot).ok());
+    EXPECT_TRUE(slots_->Seal(slot).ok());
+    std::vector<BlockHandle> held;
+    for (size_t i = 0; i < blocks; ++i) {
+      held.push_back(blocks_->Reserve({}).value());
+      EXPECT_TRUE(blocks_->Activate(held.back()).ok());
+      EXPECT_TRUE(blocks_->Seal(held.back()).ok());
+    }
+    return std::make_shared<Checkpoint>(pools_, seal, slot, std::vector{held},
+                                        std::vector{std::vector<Digest128>(blocks)});
+  }
+
+  static std::vector<TokenId> Tokens(size_t n, TokenId first = 0) {
+    std::vector<TokenId> t(n);
+    for (size_t i = 0; i < n; ++i) t[i] = first + static_cast<TokenId>(i);
+    return t;
+  }
+
+  std::shared_ptr<const Checkpoint> Deepest(const std::vector<TokenId>& tokens, uint64_t max) {
+    return store_.FindDeepest(base_, PrefixChain::BlockHashes(base_.scope, tokens), max);
+  }
+
+  HostDevice device_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<SlotPool> slots_;
+  std::unique_ptr<BlockPool> blocks_;
+  PoolSet pools_;
+  IdentityBase base_{{}, {}, ScopeOf("")};
+  CheckpointStore store_;
+};
+
+TEST_F(CheckpointStoreTest, FindsTheDeepestPrefixUpToTheLimit) {
+  const auto tokens = Tokens(80);
+  store_.Insert(Make(tokens, 1));
+  store_.Insert(Make(tokens, 3));
+  EXPECT_EQ(Deepest(tokens, 80)->boundary(), 48u);
+  EXPECT_EQ(Deepest(tokens, 47)->boundary(), 16u);
+  EXPECT_EQ(Deepest(tokens, 15), nullptr);
+  EXPECT_EQ(Deepest(Tokens(80, 1), 80), nullptr);
+}
+
+TEST_F(CheckpointStoreTest, AnotherTenantsScopeFindsNothing) {
+  const auto tokens = Tokens(32);
+  store_.Insert(Make(tokens, 2));
+  IdentityBase other = base_;
+  other.scope = ScopeOf("tenant");
+  EXPECT_EQ(store_.FindDeepest(other, PrefixChain::BlockHashes(other.scope, tokens), 32), nullptr);
+}
+
+TEST_F(CheckpointStoreTest, EvictionIsLeastRecentlyUsedAndFreesMemoryWithTheLastHolder) {
+  const auto a = Tokens(16), b = Tokens(16, 100);
+  store_.Insert(Make(a, 1));
+  store_.Insert(Make(b, 1));
+  auto held = Deepest(a, 16);  // a is now the more recent one, and is held
+  EXPECT_TRUE(store_.EvictOne());
+  EXPECT_EQ(Deepest(b, 16), nullptr);
+  EXPECT_TRUE(store_.EvictOne());
+  EXPECT_FALSE(store_.EvictOne());
+  EXPECT_EQ(slots_->Stats().used, 1u);
+  held.reset();
+  EXPECT_EQ(slots_->Stats().used, 0u);
+  EXPECT_EQ(blocks_->Stats().used, 0u);
+}
+
+TEST_F(CheckpointStoreTest, InsertingTheSameIdentityReplacesAndLeaksNothing) {
+  const auto tokens = Tokens(32);
+  store_.Insert(Make(tokens, 2));
+  store_.Insert(Make(tokens, 2));
+  EXPECT_EQ(store_.size(), 1u);
+  EXPECT_EQ(slots_->Stats().used, 1u);
+  EXPECT_EQ(blocks_->Stats().used, 2u);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,340 @@
+// How a sequence gets memory and a starting state: fork of a checkpoint, a pulled bundle, or
+// nothing (a zero-filled slot at boundary 0).
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "engine/core.h"
+
+namespace baton::engine {
+namespace {
+
+// Deepest boundary a sequence may start from: a job may be served whole, a generation must compute
+// at least its last known token.
+int64_t StartLimit(const Sequence& s) {
+  return s.is_job() ? s.target : HandoffBoundary(static_cast<int64_t>(s.tokens.size()));
+}
+
+std::string SchemeOf(const std::string& endpoint) { return endpoint.substr(0, endpoint.find(':')); }
+
+}  // namespace
+
+void Core::Admit() {
+  while (!waiting_.empty() &&
+         static_cast<int64_t>(running_.size() + pulling_.size()) < options_.max_num_seqs) {
+    SequencePtr s = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (TryStart(&s)) continue;
+    // No room. Somebody else will give some back, unless there is nobody.
+    if (running_.empty() && pulling_.empty() && NothingPinned()) {
+      Notify(s.get(), FinishReason::kError,
+             Reject(Reason::kNoCapacity,
+                    absl::StrCat("the request's ", s->tokens.size(),
+                                 " tokens do not fit in memory even alone; give the worker more "
+                                 "KV blocks or state slots")));
+      continue;
+    }
+    waiting_.push_front(std::move(s));
+    break;
+  }
+  UpdateGauges();
+}
+
+// True if the sequence was taken (it runs, pulls, or has ended); false if memory is short and it
+// holds none.
+bool Core::TryStart(SequencePtr* sequence) {
+  Sequence* s = sequence->get();
+  const int64_t limit = StartLimit(*s);
+  const std::vector<Sha256> hashes = PrefixChain::BlockHashes(s->base.scope, s->tokens);
+  for (;;) {
+    std::shared_ptr<const Checkpoint> best =
+        options_.prefix_caching
+            ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit))
+            : nullptr;
+    const int64_t held = best == nullptr ? 0 : static_cast<int64_t>(best->boundary());
+    if (s->is_job() && held == s->target) {
+      const ContentIdentity identity = best->seal().identity;
+      const PrefixChain chain(s->base.scope, s->tokens);
+      if (const Status ok = VerifyCheckpoint(*best, identity, chain); !ok.ok()) {
+        LogError(absl::StrCat("checkpoint refused: ", ok.message()));
+        stats_.checkpoint_rejects.fetch_add(1);
+        store_.Remove(*best);
+        continue;
+      }
+      stats_.jobs_served.fetch_add(1);
+      stats_.jobs_from_cache.fetch_add(1);
+      std::exchange(s->deliver, nullptr)(std::move(best));
+      sequence->reset();
+      return true;
+    }
+    if (s->is_job() && options_.serve_from_cache_only) {
+      Notify(s, FinishReason::kError,
+             Reject(Reason::kMissingPart, absl::StrCat("no checkpoint at boundary ", s->target,
+                                                       " is held here any more")));
+      sequence->reset();
+      return true;
+    }
+    if (s->pull.has_value() && s->pull->boundary > held && deps_.start_pull != nullptr)
+      return StartPull(sequence, std::move(best));
+    const Status started = best != nullptr ? Fork(s, best) : StartFresh(s);
+    if (started.ok()) break;
+    ReleaseMemory(s);
+    if (ReasonOf(started) == Reason::kNoCapacity) return false;
+    if (best == nullptr) {
+      Notify(s, FinishReason::kError, started);
+      sequence->reset();
+      return true;
+    }
+    LogError(absl::StrCat("checkpoint refused: ", started.message()));
+    stats_.checkpoint_rejects.fetch_add(1);
+    store_.Remove(*best);
+  }
+  if (!s->is_job()) {
+    s->result.usage.cached_tokens = std::min(s->boundary(), s->request.prompt_len);
+    stats_.prefix_queries.fetch_add(static_cast<uint64_t>(s->request.prompt_len));
+    stats_.prefix_hits.fetch_add(static_cast<uint64_t>(s->result.usage.cached_tokens));
+  }
+  Run(std::move(*sequence));
+  return true;
+}
+
+void Core::Run(SequencePtr sequence) {
+  Sequence* s = sequence.get();
+  s->phase = Phase::kRunning;
+  s->local_start = s->boundary();
+  s->stops.clear();
+  if (s->is_job()) {
+    s->stops.insert(s->target);
+  } else {
+    const auto known = static_cast<int64_t>(s->tokens.size());
+    s->result.usage.local_prefill_tokens = known - s->boundary();
+    const int64_t conversation = FloorToGrid(std::min(s->request.conversation_len, known - 1));
+    const int64_t g = HandoffBoundary(known);
+    if (conversation > s->boundary()) s->stops.insert(conversation);
+    if (g > s->boundary()) s->stops.insert(g);
+  }
+  // Arrival order is the order of owner ids.
+  auto at = std::find_if(running_.begin(), running_.end(),
+                         [&](const SequencePtr& r) { return r->owner > s->owner; });
+  running_.insert(at, std::move(sequence));
+}
+
+Status Core::StartFresh(Sequence* s) {
+  s->memory.blocks.assign(pools_.blocks.size(), {});
+  s->memory.block_digests.assign(pools_.blocks.size(), {});
+  s->memory.sealed = 0;
+  if (layout().has_state()) {
+    BATON_ASSIGN_OR_RETURN(s->memory.slot, ReserveSlot(s->owner, FillMode::kZero));
+    BATON_RETURN_IF_ERROR(pools_.slots->Activate(*s->memory.slot));
+  }
+  s->record.emplace(s->base);
+  return absl::OkStatus();
+}
+
+// Copies the checkpoint's state into an own slot and shares its blocks, after proving both.
+Status Core::Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint) {
+  const auto boundary = static_cast<size_t>(checkpoint->boundary());
+  PrefixChain chain(s->base.scope, std::span<const TokenId>(s->tokens).first(boundary));
+  BATON_RETURN_IF_ERROR(VerifyCheckpoint(*checkpoint, s->base.At(chain), chain));
+  if (checkpoint->slot().has_value()) {
+    BATON_ASSIGN_OR_RETURN(s->memory.slot, ReserveSlot(s->owner, FillMode::kGapsOnly));
+    BATON_RETURN_IF_ERROR(pools_.slots->CopyInto(*checkpoint->slot(), *s->memory.slot));
+    BATON_RETURN_IF_ERROR(pools_.slots->Activate(*s->memory.slot));
+  }
+  s->memory.blocks.assign(pools_.blocks.size(), {});
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    for (const BlockHandle block : checkpoint->blocks()[g]) {
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->AddReference(block));
+      s->memory.blocks[g].push_back(block);
+    }
+  }
+  s->memory.block_digests = checkpoint->block_digests();
+  s->memory.sealed = boundary / kBlockTokens;
+  s->record.emplace(s->base, std::move(chain));
+  s->parent = std::move(checkpoint);
+  return absl::OkStatus();
+}
+
+// Reserves the destination and hands the pull to the pull threads.
+bool Core::StartPull(SequencePtr* sequence, std::shared_ptr<const Checkpoint> best) {
+  Sequence* s = sequence->get();
+  const int64_t boundary = s->pull->boundary;
+  PullTask task;
+  task.owner = s->owner;
+  task.cancel = s->cancel->get_token();
+  Ask& ask = task.request.ask;
+  ask.attempt = Attempt(next_attempt_++);
+  ask.tokens.assign(s->tokens.begin(), s->tokens.begin() + boundary);
+  ask.expected = s->base.At(PrefixChain(s->base.scope, ask.tokens));
+  ask.label = s->request.label;
+  task.request.endpoint = s->pull->endpoint;
+  if (best != nullptr && !s->is_job()) {
+    for (const auto& [scheme, own] : options_.own_endpoints)
+      if (scheme == SchemeOf(s->pull->endpoint)) ask.hint = PrefixHint{best->boundary(), own};
+  }
+  Status status;
+  if (layout().has_state()) {
+    StatusOr<SlotHandle> slot = ReserveSlot(s->owner, FillMode::kGapsOnly);
+    status = slot.status();
+    if (slot.ok()) s->memory.slot = *slot;
+  }
+  s->memory.blocks.assign(pools_.blocks.size(), {});
+  s->memory.block_digests.assign(pools_.blocks.size(), {});
+  for (size_t g = 0; g < pools_.blocks.size() && status.ok(); ++g) {
+    for (int64_t b = 0; b < boundary / kBlockTokens && status.ok(); ++b) {
+      StatusOr<BlockHandle> block = ReserveBlock(g, s->owner, FillMode::kGapsOnly);
+      status = block.status();
+      if (block.ok()) s->memory.blocks[g].push_back(*block);
+    }
+  }
+  if (!status.ok()) {
+    ReleaseMemory(s);
+    return false;
+  }
+  task.request.slot = s->memory.slot;
+  task.request.blocks = s->memory.blocks;
+  s->phase = Phase::kPulling;
+  pulling_.push_back(std::move(*sequence));
+  deps_.start_pull(std::move(task));
+  return true;
+}
+
+void Core::OnPulled(OwnerId owner, PullResult pulled) {
+  auto it = std::find_if(pulling_.begin(), pulling_.end(),
+                         [&](const SequencePtr& s) { return s->owner == owner; });
+  BATON_CHECK(it != pulling_.end());
+  SequencePtr sequence = std::move(*it);
+  pulling_.erase(it);
+  Sequence* s = sequence.get();
+  const PullReport& report = pulled.report;
+
+  HandoffRecord record;
+  record.state_id = report.state_id.Hex();
+  record.boundary = s->pull->boundary;
+  record.parts = static_cast<int64_t>(report.parts);
+  record.kv_bytes = static_cast<int64_t>(report.kv_bytes);
+  record.state_bytes = static_cast<int64_t>(report.state_bytes);
+  record.milliseconds = 1e3 * (report.pull_seconds + report.verify_seconds);
+  record.wait_milliseconds = 1e3 * report.wait_seconds;
+  record.connector = report.connector.empty() ? SchemeOf(s->pull->endpoint) : report.connector;
+  record.verified = pulled.status.ok();
+  if (!pulled.status.ok()) {
+    if (const auto reason = ReasonOf(pulled.status)) record.reason = ReasonName(*reason);
+    record.message = std::string(pulled.status.message());
+  }
+  s->result.handoffs.push_back(std::move(record));
+
+  if (!pulled.status.ok()) {
+    s->memory = SequenceMemory();  // the client has given every unit back
+    AfterFailedPull(std::move(sequence), pulled.status);
+    return;
+  }
+  Status status;
+  if (s->memory.slot.has_value()) status = pools_.slots->Activate(*s->memory.slot);
+  for (size_t g = 0; g < pools_.blocks.size(); ++g)
+    for (const BlockHandle block : s->memory.blocks[g])
+      if (status.ok()) status = pools_.blocks[g]->Seal(block);
+  if (!status.ok()) {
+    ReleaseMemory(s);
+    AfterFailedPull(std::move(sequence), status);
+    return;
+  }
+  s->memory.block_digests = report.block_digests;
+  s->memory.sealed = static_cast<size_t>(s->pull->boundary / kBlockTokens);
+  s->record.emplace(s->base, PrefixChain(s->base.scope, std::span<const TokenId>(s->tokens).first(
+                                                            static_cast<size_t>(s->pull->boundary))));
+  s->pull.reset();
+  if (s->cancel->stop_requested()) {
+    ReleaseMemory(s);
+    Notify(s, FinishReason::kCancelled, Reject(Reason::kCancelled, "cancelled by the client"));
+    return;
+  }
+  // The pulled state is about to be advanced in place: keep a copy, so that the same prompt and a
+  // next turn find it here.
+  if (options_.prefix_caching && !s->is_job()) TakeCheckpoint(s);
+  Run(std::move(sequence));
+}
+
+void Core::AfterFailedPull(SequencePtr sequence, const Status& status) {
+  Sequence* s = sequence.get();
+  if (s->cancel->stop_requested()) {
+    Notify(s, FinishReason::kCancelled, status);
+    return;
+  }
+  ++s->result.usage.rejects;
+  LogWarning(absl::StrCat("hand-off for request ", s->owner.value, " at boundary ",
+                          s->pull->boundary, " refused: ", status.message()));
+  if (s->pull->tries_left > 0) {
+    --s->pull->tries_left;
+  } else if (options_.fail_on_reject && !s->is_job()) {
+    Notify(s, FinishReason::kError, status);
+    return;
+  } else {
+    if (!s->is_job()) {
+      const auto computed = static_cast<uint64_t>(s->pull->boundary);
+      s->result.usage.recomputed_tokens = s->pull->boundary;
+      stats_.recomputed_tokens.fetch_add(computed);
+    }
+    s->pull.reset();
+  }
+  waiting_.push_front(std::move(sequence));
+}
+
+StatusOr<SlotHandle> Core::ReserveSlot(OwnerId owner, FillMode fill) {
+  ReserveOptions options;
+  options.owner = owner;
+  options.fill = fill;
+  for (;;) {
+    StatusOr<SlotHandle> slot = pools_.slots->Reserve(options);
+    if (slot.ok() || ReasonOf(slot.status()) != Reason::kNoCapacity || !store_.EvictOne())
+      return slot;
+  }
+}
+
+StatusOr<BlockHandle> Core::ReserveBlock(size_t group, OwnerId owner, FillMode fill) {
+  ReserveOptions options;
+  options.owner = owner;
+  options.fill = fill;
+  for (;;) {
+    StatusOr<BlockHandle> block = pools_.blocks[group]->Reserve(options);
+    if (block.ok() || ReasonOf(block.status()) != Reason::kNoCapacity || !store_.EvictOne())
+      return block;
+  }
+}
+
+// No peer is reading from this node's memory.
+bool Core::NothingPinned() const {
+  uint64_t leases = pools_.slots == nullptr ? 0 : pools_.slots->Stats().leases;
+  for (const BlockPool* pool : pools_.blocks) leases += pool->Stats().leases;
+  return leases == 0;
+}
+
+void Core::ReleaseMemory(Sequence* s) {
+  DropRolling(s);
+  auto report = [](const Status& status) {
+    if (!status.ok()) LogError(absl::StrCat("releasing memory: ", status.message()));
+  };
+  if (s->memory.slot.has_value()) report(pools_.slots->Free(*s->memory.slot));
+  for (size_t g = 0; g < s->memory.blocks.size(); ++g) {
+    const auto& blocks = s->memory.blocks[g];
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      report(b < s->memory.sealed ? pools_.blocks[g]->DropReference(blocks[b])
+                                  : pools_.blocks[g]->Free(blocks[b]));
+    }
+  }
+  s->memory = SequenceMemory();
+  s->record.reset();
+  s->parent.reset();
+}
+
+// Gives back everything; the sequence starts again from its tokens (or a checkpoint) later, and
+// by canonical numerics continues with the same bits.
+void Core::Preempt(Sequence* s) {
+  stats_.preemptions.fetch_add(1);
+  ReleaseMemory(s);
+  s->phase = Phase::kWaiting;
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,187 @@
+// Sealing what was computed, and proving what is about to be reused.
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "engine/core.h"
+#include "handoff/seal_bundle.h"
+#include "handoff/verify.h"
+
+namespace baton::engine {
+
+// Seals every block that has become full: digested once, under the identity at its own end.
+Status Core::SealFullBlocks(Sequence* s) {
+  const size_t full = static_cast<size_t>(s->boundary() / kBlockTokens);
+  for (size_t b = s->memory.sealed; b < full; ++b) {
+    const Sha256 end_key = s->record->BlockIdentity(b).Key();
+    for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+      const BlockHandle handle = s->memory.blocks[g][b];
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->Seal(handle));
+      BATON_ASSIGN_OR_RETURN(BlockLease lease,
+                             pools_.blocks[g]->Acquire(handle, LeaseFor::kDigest));
+      BATON_ASSIGN_OR_RETURN(
+          const Digest128 digest,
+          DigestKvBlock(deps_.self, deps_.memory->device(), end_key, g, lease.bytes()));
+      s->memory.block_digests[g].push_back(digest);
+    }
+    s->memory.sealed = b + 1;
+  }
+  return absl::OkStatus();
+}
+
+// A seal over `slot`, a SEALED slot that holds the state at `boundary`, and the blocks below it.
+// The claim is derived from the request's tokens and compared with the record kept by the steps.
+StatusOr<Seal> Core::MakeSeal(const Sequence& s, int64_t boundary, std::optional<SlotHandle> slot) {
+  const PrefixChain claimed(
+      s.base.scope, std::span<const TokenId>(s.tokens).first(static_cast<size_t>(boundary)));
+  LiveRecord at_boundary = *s.record;
+  if (static_cast<int64_t>(at_boundary.boundary()) != boundary) {
+    // A rolling checkpoint: the record has moved on since the copy was taken on the grid.
+    PrefixChain chain = s.record->chain();
+    chain.TruncateToGrid(static_cast<uint64_t>(boundary));
+    at_boundary = LiveRecord(s.base, std::move(chain));
+  }
+  SealRequest request;
+  request.claim = s.base.At(claimed);
+  request.live = &at_boundary;
+  if (s.parent != nullptr) request.parent = s.parent->seal().state_id;
+  StateLease lease;
+  if (slot.has_value()) {
+    BATON_ASSIGN_OR_RETURN(lease, pools_.slots->Acquire(*slot, LeaseFor::kDigest));
+    request.slot = lease.bytes();
+  }
+  const auto blocks = static_cast<size_t>(boundary / kBlockTokens);
+  for (const auto& digests : s.memory.block_digests)
+    request.block_digests.emplace_back(digests.begin(),
+                                       digests.begin() + static_cast<ptrdiff_t>(blocks));
+  return SealBundle(deps_.self, deps_.memory->device(), request);
+}
+
+// A SEALED copy of the live slot, nothing if the layout has no state.
+StatusOr<std::optional<SlotHandle>> Core::CopyOfSlot(Sequence* s) {
+  if (!s->memory.slot.has_value()) return std::optional<SlotHandle>();
+  BATON_ASSIGN_OR_RETURN(const SlotHandle copy, ReserveSlot(s->owner, FillMode::kGapsOnly));
+  Status status = pools_.slots->CopyInto(*s->memory.slot, copy);
+  if (status.ok()) status = pools_.slots->Seal(copy);
+  if (!status.ok()) {
+    (void)pools_.slots->Free(copy);
+    return status;
+  }
+  return std::optional<SlotHandle>(copy);
+}
+
+// Takes ownership of `slot`, a SEALED copy of the state at `boundary`.
+Status Core::StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_t boundary) {
+  StatusOr<Seal> seal = MakeSeal(*s, boundary, slot);
+  if (!seal.ok()) {
+    if (slot.has_value()) (void)pools_.slots->Free(*slot);
+    return seal.status();
+  }
+  const auto n = static_cast<ptrdiff_t>(boundary / kBlockTokens);
+  std::vector<std::vector<BlockHandle>> blocks;
+  std::vector<std::vector<Digest128>> digests;
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    const auto& held = s->memory.blocks[g];
+    blocks.emplace_back(held.begin(), held.begin() + n);
+    digests.emplace_back(s->memory.block_digests[g].begin(), s->memory.block_digests[g].begin() + n);
+    for (const BlockHandle block : blocks.back())
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->AddReference(block));
+  }
+  auto checkpoint = std::make_shared<Checkpoint>(
+      pools_, *std::move(seal), slot, std::move(blocks), std::move(digests));
+  s->parent = checkpoint;
+  store_.Insert(std::move(checkpoint));
+  stats_.checkpoints_made.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+// Best effort: without room for a copy the sequence goes on without a checkpoint.
+void Core::TakeCheckpoint(Sequence* s) {
+  StatusOr<std::optional<SlotHandle>> copy = CopyOfSlot(s);
+  Status status = copy.status();
+  if (copy.ok()) status = StoreCheckpoint(s, *copy, s->boundary());
+  if (!status.ok() && ReasonOf(status) != Reason::kNoCapacity)
+    LogWarning(absl::StrCat("no checkpoint at boundary ", s->boundary(), ": ", status.message()));
+}
+
+void Core::RollCheckpoint(Sequence* s) {
+  DropRolling(s);
+  StatusOr<std::optional<SlotHandle>> copy = CopyOfSlot(s);
+  if (!copy.ok()) return;
+  s->rolling_slot = *copy;
+  s->rolling_boundary = s->boundary();
+}
+
+void Core::KeepRolling(Sequence* s) {
+  if (s->rolling_boundary == 0 || !s->record.has_value()) return;
+  const Status kept = StoreCheckpoint(s, std::exchange(s->rolling_slot, std::nullopt),
+                                      std::exchange(s->rolling_boundary, 0));
+  if (!kept.ok()) LogWarning(absl::StrCat("last checkpoint not kept: ", kept.message()));
+}
+
+void Core::DropRolling(Sequence* s) {
+  if (s->rolling_slot.has_value()) (void)pools_.slots->Free(*s->rolling_slot);
+  s->rolling_slot.reset();
+  s->rolling_boundary = 0;
+}
+
+// The job's live slot itself becomes the bundle.
+Status Core::SealJob(Sequence* s) {
+  if (s->memory.slot.has_value()) BATON_RETURN_IF_ERROR(pools_.slots->Seal(*s->memory.slot));
+  const std::optional<SlotHandle> slot = std::exchange(s->memory.slot, std::nullopt);
+  BATON_RETURN_IF_ERROR(StoreCheckpoint(s, slot, s->target));
+  std::shared_ptr<const Checkpoint> bundle = s->parent;
+  if (!options_.prefix_caching) store_.Remove(*bundle);
+  finished_.push_back(s);
+  ReleaseMemory(s);
+  stats_.jobs_served.fetch_add(1, std::memory_order_relaxed);
+  std::exchange(s->deliver, nullptr)(std::move(bundle));
+  return absl::OkStatus();
+}
+
+// The same routine as for a hand-off: a checkpoint in memory is a peer that may have rotted.
+Status Core::VerifyCheckpoint(const Checkpoint& checkpoint, const ContentIdentity& expected,
+                              const PrefixChain& chain) {
+  const Layout& lay = layout();
+  Verifier verifier;
+  verifier.layout = &lay;
+  verifier.digester = &deps_.self.digester;
+  verifier.device = &deps_.memory->device();
+  verifier.pool = &thread_pool_;
+  Expectation expectation;
+  expectation.identity = expected;
+  expectation.chain = &chain;
+  BundleClaim claim;
+  claim.state_id = checkpoint.seal().state_id;
+  claim.seal = checkpoint.seal();
+  claim.block_digests = checkpoint.block_digests();
+
+  StateLease slot;
+  std::vector<BlockLeaseSet> blocks;
+  if (checkpoint.slot().has_value()) {
+    BATON_ASSIGN_OR_RETURN(slot, pools_.slots->Acquire(*checkpoint.slot(), LeaseFor::kDigest));
+  }
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    BATON_ASSIGN_OR_RETURN(
+        BlockLeaseSet set,
+        pools_.blocks[g]->AcquireAll(checkpoint.blocks()[g], LeaseFor::kDigest));
+    blocks.push_back(std::move(set));
+  }
+  LandedBundle landed;
+  for (const BundlePart& part : BundleParts(lay, expected.boundary)) {
+    ByteSpan bytes;
+    if (part.is_state) {
+      if (!slot.held()) return Reject(Reason::kMissingPart, lay.PartName(part.part));
+      bytes = ByteSpan(slot.bytes()).subspan(lay.parts()[part.part].offset, part.bytes);
+    } else {
+      if (part.slot >= blocks[part.group].size())
+        return Reject(Reason::kMissingPart, lay.BlockName(part.group, part.block));
+      bytes = ByteSpan(blocks[part.group].bytes(part.slot)).first(part.bytes);
+    }
+    landed.parts.push_back({part, bytes, part.bytes, part.bytes, part.bytes});
+  }
+  return VerifyBundle(verifier, expectation, claim, landed);
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,317 @@
+// The step: plan, give memory, lease, compute, absorb, sample.
+#include "engine/core.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/sha256.h"
+
+namespace baton::engine {
+
+Core::Core(CoreDeps deps, EngineOptions options)
+    : deps_(std::move(deps)),
+      options_(std::move(options)),
+      pools_(deps_.memory->pools()),
+      thread_pool_(options_.threads) {
+  BATON_CHECK(options_.token_budget >= 1 && options_.max_num_seqs >= 1);
+}
+
+Core::~Core() {
+  BATON_CHECK(pulling_.empty());  // the shell waits for pulls before it lets go
+  AbortAll(Reject(Reason::kCancelled, "the engine is shutting down"));
+}
+
+IdentityBase Core::BaseOf(const std::string& cache_salt) const {
+  return {deps_.model->fingerprint(), layout().fingerprint(), ScopeOf(cache_salt)};
+}
+
+void Core::Add(std::unique_ptr<Sequence> sequence) {
+  sequence->base = BaseOf(sequence->request.cache_salt);
+  waiting_.push_back(std::move(sequence));
+  UpdateGauges();
+}
+
+void Core::AddJob(std::unique_ptr<Sequence> sequence, const IdentityBase& base) {
+  sequence->base = base;
+  waiting_.push_back(std::move(sequence));
+  UpdateGauges();
+}
+
+void Core::Cancel(OwnerId owner) {
+  const Status cancelled = Reject(Reason::kCancelled, "cancelled by the client");
+  for (SequencePtr& s : pulling_)
+    if (s->owner == owner) s->cancel->request_stop();  // ends through OnPulled
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    if ((*it)->owner != owner) continue;
+    SequencePtr s = std::move(*it);
+    waiting_.erase(it);
+    Notify(s.get(), FinishReason::kCancelled, cancelled);
+    break;
+  }
+  for (SequencePtr& s : running_)
+    if (s->owner == owner) Finish(s.get(), FinishReason::kCancelled, cancelled);
+  RemoveFinished();
+  UpdateGauges();
+}
+
+void Core::AbortAll(const Status& status) {
+  for (SequencePtr& s : pulling_) s->cancel->request_stop();
+  while (!waiting_.empty()) {
+    SequencePtr s = std::move(waiting_.front());
+    waiting_.pop_front();
+    Notify(s.get(), FinishReason::kCancelled, status);
+  }
+  for (SequencePtr& s : running_) Finish(s.get(), FinishReason::kCancelled, status);
+  RemoveFinished();
+  UpdateGauges();
+}
+
+void Core::DropCheckpoints() {
+  while (store_.EvictOne()) {
+  }
+  UpdateGauges();
+}
+
+void Core::Step() {
+  std::vector<Row> rows = PlanRows();
+  std::erase_if(rows, [&](Row& row) {
+    const Status leased = Lease(&row);
+    if (!leased.ok()) Finish(row.s, FinishReason::kError, leased);
+    return !leased.ok();
+  });
+  if (!rows.empty()) {
+    const Status computed = Forward(&rows);
+    for (Row& row : rows) {
+      row.blocks.clear();
+      row.slot.Release();
+      if (!computed.ok()) {
+        // Nobody knows how far each state got: every claim about it fails from now on.
+        row.s->record->Invalidate();
+        Finish(row.s, FinishReason::kError, computed);
+        continue;
+      }
+      Absorb(&row);
+    }
+  }
+  RemoveFinished();
+  UpdateGauges();
+}
+
+std::vector<Core::Row> Core::PlanRows() {
+  std::vector<Sequence*> sequences;
+  std::vector<SchedulableSequence> schedulable;
+  for (SequencePtr& s : running_) {
+    sequences.push_back(s.get());
+    schedulable.push_back({s->boundary(), s->known(), s->NextStop()});
+  }
+  std::vector<Row> rows;
+  for (const PlannedChunk& chunk : PlanStep(schedulable, options_.token_budget)) {
+    Row row;
+    row.s = sequences[chunk.index];
+    row.tokens = chunk.tokens;
+    rows.push_back(std::move(row));
+  }
+  // Blocks for the chunk, oldest sequence first; whoever is youngest gives way.
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Sequence* s = rows[i].s;
+    if (s->phase != Phase::kRunning || IsFinished(s)) continue;
+    Status status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
+    while (!status.ok() && s->phase == Phase::kRunning) {
+      Sequence* youngest = nullptr;
+      for (SequencePtr& r : running_)
+        if (r->phase == Phase::kRunning && !IsFinished(r.get())) youngest = r.get();
+      if (youngest == s && running_.size() == 1 && pulling_.empty()) {
+        Finish(s, FinishReason::kError, status);
+        break;
+      }
+      Preempt(youngest);
+      if (youngest != s) status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
+    }
+  }
+  std::erase_if(rows, [&](const Row& r) {
+    return r.s->phase != Phase::kRunning || IsFinished(r.s);
+  });
+  // Preempted sequences go back to the front of the queue, oldest first.
+  for (auto it = running_.end(); it != running_.begin();) {
+    --it;
+    if ((*it)->phase != Phase::kWaiting) continue;
+    waiting_.push_front(std::move(*it));
+    it = running_.erase(it);
+  }
+  return rows;
+}
+
+Status Core::EnsureBlocks(Sequence* s, int64_t end) {
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    std::vector<BlockHandle>& blocks = s->memory.blocks[g];
+    while (static_cast<int64_t>(blocks.size()) < BlocksFor(end)) {
+      BATON_ASSIGN_OR_RETURN(const BlockHandle block, ReserveBlock(g, s->owner, FillMode::kZero));
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->Activate(block));
+      blocks.push_back(block);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status Core::Lease(Row* row) {
+  Sequence* s = row->s;
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    BATON_ASSIGN_OR_RETURN(
+        BlockLeaseSet set,
+        pools_.blocks[g]->AcquireAll(s->memory.blocks[g], LeaseFor::kCompute));
+    row->blocks.push_back(std::move(set));
+  }
+  if (s->memory.slot.has_value()) {
+    BATON_ASSIGN_OR_RETURN(row->slot,
+                           pools_.slots->Acquire(*s->memory.slot, LeaseFor::kCompute));
+  }
+  return absl::OkStatus();
+}
+
+Status Core::Forward(std::vector<Row>* rows) {
+  const auto vocab = static_cast<size_t>(deps_.model->vocab_size());
+  size_t sampled = 0;
+  int64_t total = 0;
+  for (Row& row : *rows) {
+    row.sample = !row.s->is_job() && row.s->boundary() + row.tokens == row.s->known();
+    sampled += row.sample;
+    total += row.tokens;
+  }
+  if (logits_.size() < sampled * vocab) logits_.resize(sampled * vocab);
+  std::vector<model::BatchItem> batch(rows->size());
+  float* next_logits = logits_.data();
+  for (size_t i = 0; i < rows->size(); ++i) {
+    Row& row = (*rows)[i];
+    model::BatchItem& item = batch[i];
+    item.tokens = std::span<const TokenId>(row.s->tokens)
+                      .subspan(static_cast<size_t>(row.s->boundary()),
+                               static_cast<size_t>(row.tokens));
+    item.position = row.s->boundary();
+    item.slot = row.slot.held() ? row.slot.bytes().data() : nullptr;
+    for (const BlockLeaseSet& set : row.blocks) item.blocks.push_back(set.pointers());
+    item.logits_mode = row.sample ? model::LogitsMode::kLast : model::LogitsMode::kNone;
+    if (row.sample) {
+      row.logits = next_logits;
+      item.logits = next_logits;
+      next_logits += vocab;
+    }
+  }
+  stats_.steps.fetch_add(1, std::memory_order_relaxed);
+  stats_.computed_rows.fetch_add(static_cast<uint64_t>(total), std::memory_order_relaxed);
+  if (total > stats_.longest_step_rows.load(std::memory_order_relaxed))
+    stats_.longest_step_rows.store(total, std::memory_order_relaxed);
+  return deps_.model->Forward(batch, &workspace_, &thread_pool_);
+}
+
+void Core::Absorb(Row* row) {
+  Sequence* s = row->s;
+  // The record moves in the same place as the state: this is what sealing is checked against.
+  s->record->Advance(std::span<const TokenId>(s->tokens)
+                         .subspan(static_cast<size_t>(s->boundary()),
+                                  static_cast<size_t>(row->tokens)));
+  if (const Status sealed = SealFullBlocks(s); !sealed.ok()) {
+    Finish(s, FinishReason::kError, sealed);
+    return;
+  }
+  if (s->is_job()) {
+    if (s->boundary() < s->target) return;
+    if (const Status sealed = SealJob(s); !sealed.ok()) Finish(s, FinishReason::kError, sealed);
+    return;
+  }
+  if (options_.prefix_caching) {
+    if (s->stops.contains(s->boundary())) TakeCheckpoint(s);
+    if (s->boundary() % kBlockTokens == 0 && s->boundary() >= s->request.prompt_len)
+      RollCheckpoint(s);
+  }
+  if (row->sample) SampleRow(row);
+}
+
+void Core::SampleRow(Row* row) {
+  Sequence* s = row->s;
+  const auto vocab = static_cast<size_t>(deps_.model->vocab_size());
+  const std::span<const float> logits(row->logits, vocab);
+  if (!AllFinite(ElementType::kF32, std::as_bytes(logits))) {
+    Finish(s, FinishReason::kError,
+           Reject(Reason::kNonFinite,
+                  absl::StrCat("logits at position ", s->boundary(), " are not finite")));
+    return;
+  }
+  SampleInput input;
+  input.logits = logits;
+  input.history = s->tokens;
+  input.position = s->boundary();
+  input.output_tokens = s->output_tokens();
+  Sample sample = SampleToken(input, s->request.sampling, &scratch_);
+
+  Sha256Hasher hasher;
+  hasher.Update(std::as_bytes(std::span(s->logits_hash.bytes)));
+  hasher.Update(std::as_bytes(logits));
+  s->logits_hash = hasher.Finish();
+
+  const auto& stops = s->request.sampling.stop_token_ids;
+  if (std::find(stops.begin(), stops.end(), sample.token) != stops.end()) {
+    s->result.stop_token = sample.token;
+    Finish(s, FinishReason::kStop);
+    return;
+  }
+  s->tokens.push_back(sample.token);
+  ++s->result.usage.completion_tokens;
+  stats_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
+  TokenEvent event;
+  event.token = sample.token;
+  event.logprob = sample.logprob;
+  event.top = std::move(sample.top);
+  event.logits_hash = s->logits_hash;
+  s->sink->OnTokens(std::span(&event, 1));
+  if (s->output_tokens() >= s->request.sampling.max_tokens ||
+      static_cast<int64_t>(s->tokens.size()) >= deps_.model->max_model_len())
+    Finish(s, FinishReason::kLength);
+}
+
+bool Core::IsFinished(const Sequence* s) const {
+  return std::find(finished_.begin(), finished_.end(), s) != finished_.end();
+}
+
+void Core::Finish(Sequence* s, FinishReason reason, Status error) {
+  if (IsFinished(s)) return;
+  finished_.push_back(s);
+  // The checkpoint is stored before the client can know of the end, so that a second turn sent at
+  // once finds it.
+  if (!s->is_job() && reason != FinishReason::kError) KeepRolling(s);
+  ReleaseMemory(s);
+  Notify(s, reason, std::move(error));
+}
+
+void Core::Notify(Sequence* s, FinishReason reason, Status error) {
+  if (s->is_job()) {
+    if (s->deliver == nullptr) return;
+    s->deliver(error.ok() ? absl::InternalError("prefill ended without a bundle")
+                          : StatusOr<std::shared_ptr<const Checkpoint>>(std::move(error)));
+    return;
+  }
+  s->result.reason = reason;
+  if (reason == FinishReason::kError || reason == FinishReason::kCancelled)
+    s->result.error = std::move(error);
+  if (reason == FinishReason::kError)
+    LogError(absl::StrCat("request ", s->owner.value, " failed: ",
+                          s->result.error.message()));
+  s->sink->OnFinish(s->result);
+}
+
+void Core::RemoveFinished() {
+  if (finished_.empty()) return;
+  running_.remove_if([&](const SequencePtr& s) { return IsFinished(s.get()); });
+  finished_.clear();
+}
+
+void Core::UpdateGauges() {
+  stats_.running.store(static_cast<int64_t>(running_.size()), std::memory_order_relaxed);
+  stats_.waiting.store(static_cast<int64_t>(waiting_.size()), std::memory_order_relaxed);
+  stats_.pulling.store(static_cast<int64_t>(pulling_.size()), std::memory_order_relaxed);
+  stats_.checkpoints_held.store(static_cast<int64_t>(store_.size()), std::memory_order_relaxed);
+}
+
+}  // namespace baton::engine

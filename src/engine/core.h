@@ -1,0 +1,173 @@
+// The engine without threads: sequences, memory, checkpoints, and the step. Everything happens in
+// the caller's thread; Engine (engine.h) is the shell that gives it one. It does no I/O: pulls are
+// handed to `start_pull` and come back through OnPulled.
+// Thread rule: one thread.
+#ifndef BATON_ENGINE_CORE_H_
+#define BATON_ENGINE_CORE_H_
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/node_memory.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "handoff/client.h"
+#include "identity/digest.h"
+#include "model/model.h"
+
+namespace baton::engine {
+
+struct EngineOptions {
+  int threads = 1;
+  int64_t max_num_seqs = 64;    // sequences holding memory at once
+  int64_t max_waiting = 1024;   // beyond it Start fails with kResourceExhausted
+  int64_t token_budget = 256;   // rows per step, prefill and decode together
+  bool prefix_caching = true;
+  int handoff_retries = 1;      // further tries after the first, each into fresh memory
+  bool fail_on_reject = false;  // else recompute from tokens
+  bool serve_from_cache_only = false;  // decode role: never compute for a peer
+  Duration handoff_timeout = std::chrono::seconds(120);
+  int pull_threads = 16;
+  // This node's hand-off endpoint for a peer's reverse pull, chosen by the peer's scheme:
+  // {"tcp", "tcp:..."}; empty: none.
+  std::vector<std::pair<std::string, std::string>> own_endpoints;
+};
+
+// Counters for metrics and tests. Written by the engine's thread, read by any.
+struct EngineStats {
+  std::atomic<int64_t> running{0}, waiting{0}, pulling{0};
+  std::atomic<uint64_t> steps{0}, prompt_tokens{0}, generated_tokens{0};
+  std::atomic<uint64_t> computed_rows{0};      // tokens run through the model
+  std::atomic<uint64_t> recomputed_tokens{0};  // because a hand-off failed
+  std::atomic<uint64_t> preemptions{0};
+  std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};  // in tokens
+  std::atomic<uint64_t> checkpoints_made{0}, checkpoint_rejects{0};
+  std::atomic<uint64_t> jobs_served{0}, jobs_from_cache{0};
+  std::atomic<int64_t> checkpoints_held{0};
+  std::atomic<int64_t> longest_step_rows{0};
+};
+
+// What the pull threads need; `done` posts the result back to the engine's thread.
+struct PullTask {
+  OwnerId owner;
+  PullRequest request;
+  CancelToken cancel;
+};
+
+struct CoreDeps {
+  const model::Model* model = nullptr;
+  NodeMemory* memory = nullptr;
+  LocalIdentity self;
+  std::function<void(PullTask)> start_pull;  // null: this node cannot pull
+};
+
+class Core {
+ public:
+  Core(CoreDeps deps, EngineOptions options);
+  ~Core();
+
+  // Queues a generation; its identity's scope is the request's cache_salt.
+  void Add(std::unique_ptr<Sequence> sequence);
+  // Queues a prefill job for a peer, under the identity the peer asked for.
+  void AddJob(std::unique_ptr<Sequence> sequence, const IdentityBase& base);
+  void Cancel(OwnerId owner);
+  void OnPulled(OwnerId owner, PullResult result);
+
+  // Gives memory to waiting sequences, oldest first: fork of a checkpoint, start of a pull, or a
+  // fresh slot.
+  void Admit();
+  // One pass over all running sequences. No-op if none is runnable.
+  void Step();
+  bool HasWaiting() const { return !waiting_.empty(); }
+  bool HasRunnable() const { return !running_.empty(); }
+  bool Empty() const { return waiting_.empty() && running_.empty() && pulling_.empty(); }
+  // Ends every sequence with `status`. Pulls in flight are cancelled and end through OnPulled.
+  void AbortAll(const Status& status);
+  // The stored checkpoint of exactly this identity, or null.
+  std::shared_ptr<const Checkpoint> FindCheckpoint(const ContentIdentity& identity) {
+    return store_.Find(identity);
+  }
+  // Drops every checkpoint; for tests that count memory.
+  void DropCheckpoints();
+
+  EngineStats& stats() { return stats_; }
+  IdentityBase BaseOf(const std::string& cache_salt) const;
+  const EngineOptions& options() const { return options_; }
+  const Layout& layout() const { return deps_.model->layout(); }
+
+ private:
+  using SequencePtr = std::unique_ptr<Sequence>;
+  // One planned chunk with the leases it computes under.
+  struct Row {
+    Sequence* s = nullptr;
+    int64_t tokens = 0;
+    bool sample = false;
+    float* logits = nullptr;
+    StateLease slot;
+    std::vector<BlockLeaseSet> blocks;
+  };
+
+  // admission.cc
+  bool TryStart(SequencePtr* sequence);
+  bool StartPull(SequencePtr* sequence, std::shared_ptr<const Checkpoint> best);
+  Status Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint);
+  Status StartFresh(Sequence* s);
+  void Run(SequencePtr sequence);
+  StatusOr<SlotHandle> ReserveSlot(OwnerId owner, FillMode fill);
+  StatusOr<BlockHandle> ReserveBlock(size_t group, OwnerId owner, FillMode fill);
+  void ReleaseMemory(Sequence* s);
+  bool NothingPinned() const;
+  void Preempt(Sequence* s);
+  void AfterFailedPull(SequencePtr sequence, const Status& status);
+
+  // checkpoints.cc
+  Status VerifyCheckpoint(const Checkpoint& checkpoint, const ContentIdentity& expected,
+                          const PrefixChain& chain);
+  StatusOr<Seal> MakeSeal(const Sequence& s, int64_t boundary, std::optional<SlotHandle> slot);
+  Status SealFullBlocks(Sequence* s);
+  StatusOr<std::optional<SlotHandle>> CopyOfSlot(Sequence* s);
+  Status StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_t boundary);
+  void TakeCheckpoint(Sequence* s);
+  void RollCheckpoint(Sequence* s);
+  void KeepRolling(Sequence* s);
+  void DropRolling(Sequence* s);
+  Status SealJob(Sequence* s);
+
+  // core.cc
+  Status EnsureBlocks(Sequence* s, int64_t end);
+  std::vector<Row> PlanRows();
+  Status Lease(Row* row);
+  Status Forward(std::vector<Row>* rows);
+  void Absorb(Row* row);
+  void SampleRow(Row* row);
+  void Finish(Sequence* s, FinishReason reason, Status error = absl::OkStatus());
+  void Notify(Sequence* s, FinishReason reason, Status error);
+  void RemoveFinished();
+  bool IsFinished(const Sequence* s) const;
+  void UpdateGauges();
+
+  CoreDeps deps_;
+  EngineOptions options_;
+  EngineStats stats_;
+  PoolSet pools_;
+  ThreadPool thread_pool_;
+  model::Workspace workspace_;
+  SamplerScratch scratch_;
+  CheckpointStore store_;
+  std::deque<SequencePtr> waiting_;
+  std::list<SequencePtr> running_;  // order of arrival
+  std::vector<SequencePtr> pulling_;
+  std::vector<const Sequence*> finished_;  // of running_, dropped at the end of the step
+  std::vector<float> logits_;
+  uint64_t next_attempt_ = 1;
+};
+
+}  // namespace baton::engine
+
+#endif  // BATON_ENGINE_CORE_H_

@@ -1,0 +1,93 @@
+// One request inside the engine: tokens, memory, progress. Internal to the engine; everything here
+// belongs to the engine's thread unless said otherwise.
+#ifndef BATON_ENGINE_SEQUENCE_H_
+#define BATON_ENGINE_SEQUENCE_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "cache/checkpoint_store.h"
+#include "engine/generator.h"
+#include "memory/live_record.h"
+#include "memory/pool.h"
+
+namespace baton::engine {
+
+enum class Phase {
+  kWaiting,  // holds no memory
+  kPulling,  // memory reserved, in the hands of the hand-off client
+  kRunning,  // LIVE
+};
+
+// A bundle to fetch before the sequence runs.
+struct PullPlan {
+  std::string endpoint;
+  int64_t boundary = 0;
+  int tries_left = 0;
+};
+
+// Blocks and slot of a sequence. Blocks below `sealed` are SEALED (shared), the rest LIVE.
+struct SequenceMemory {
+  std::optional<SlotHandle> slot;
+  std::vector<std::vector<BlockHandle>> blocks;          // per group, from token 0
+  std::vector<std::vector<Digest128>> block_digests;     // per group, of sealed blocks
+  size_t sealed = 0;                                     // full blocks sealed, same for all groups
+};
+
+// What a prefill job delivers; called once, on the engine's thread.
+using BundleCallback = std::function<void(StatusOr<std::shared_ptr<const Checkpoint>>)>;
+
+struct Sequence {
+  OwnerId owner;
+  IdentityBase base;
+  std::vector<TokenId> tokens;  // prompt and output
+  Phase phase = Phase::kWaiting;
+
+  // Generation.
+  GenerateRequest request;
+  std::shared_ptr<GenerationSink> sink;
+  GenerateResult result;
+  Sha256 logits_hash;
+
+  // Prefill job: compute to `target` and seal there. 0 for a generation.
+  int64_t target = 0;
+  BundleCallback deliver;
+
+  std::optional<PullPlan> pull;
+  std::shared_ptr<CancelSource> cancel = std::make_shared<CancelSource>();
+
+  SequenceMemory memory;
+  std::optional<LiveRecord> record;
+  std::shared_ptr<const Checkpoint> parent;  // what it was forked or pulled from
+  std::set<int64_t> stops;                   // boundaries where a checkpoint is taken
+  int64_t local_start = 0;                   // boundary from which this worker computes
+
+  // Copy of the state at the last grid boundary while decoding: becomes a checkpoint at the end.
+  std::optional<SlotHandle> rolling_slot;
+  int64_t rolling_boundary = 0;
+
+  bool is_job() const { return deliver != nullptr; }
+  int64_t boundary() const {
+    return record.has_value() ? static_cast<int64_t>(record->boundary()) : 0;
+  }
+  int64_t known() const { return is_job() ? target : static_cast<int64_t>(tokens.size()); }
+  int64_t output_tokens() const {
+    return static_cast<int64_t>(tokens.size()) - request.prompt_len;
+  }
+  // The next boundary at which a chunk must end, or 0.
+  int64_t NextStop() const {
+    auto it = stops.upper_bound(boundary());
+    return it == stops.end() ? 0 : *it;
+  }
+};
+
+}  // namespace baton::engine
+
+#endif  // BATON_ENGINE_SEQUENCE_H_

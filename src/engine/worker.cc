@@ -1,0 +1,97 @@
+#include "engine/worker.h"
+
+#include <utility>
+
+#include "base/rng.h"
+
+namespace baton::engine {
+
+StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, WorkerOptions options) {
+  auto w = std::unique_ptr<Worker>(new Worker);
+  w->model_ = model;
+  w->self_.node = RandomBytes<NodeId>();
+  w->self_.epoch = RandomBytes<Epoch>();
+  w->self_.model = model->fingerprint();
+  w->self_.layout = &model->layout();
+
+  options.memory.node = w->self_.node;
+  options.memory.epoch = w->self_.epoch;
+  options.memory.shareable = true;
+  BATON_ASSIGN_OR_RETURN(w->memory_, NodeMemory::Create(model->layout(), options.memory));
+
+  w->connectors_ = options.connectors != nullptr
+                       ? std::move(options.connectors)
+                       : std::make_unique<ConnectorSet>(
+                             ConnectorSet::Standard(&w->clock_, options.hub));
+  HandoffClientOptions client;
+  client.self = w->self_;
+  const PoolSet pools = w->memory_->pools();
+  client.pools = {pools.slots, pools.blocks};
+  client.clock = &w->clock_;
+  client.device = &w->memory_->device();
+  client.connectors = w->connectors_.get();
+  client.stats = &w->stats_;
+  client.connect_timeout = options.connect_timeout;
+  client.checks = options.checks;
+  w->client_ = std::make_unique<HandoffClient>(std::move(client));
+
+  // The server binds first, so that the engine knows its own endpoints; peers are served after the
+  // engine runs.
+  struct Late final : BundleProvider {
+    BundleProvider* target = nullptr;
+    StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask, Instant deadline,
+                                                    const CancelToken& cancel) override {
+      return target->Provide(ask, deadline, cancel);
+    }
+  };
+  auto late = std::make_unique<Late>();
+  HandoffServerOptions server;
+  server.self = w->self_;
+  server.clock = &w->clock_;
+  Arena& arena = w->memory_->arena();
+  server.regions = {SourceRegion{ByteSpan(arena.data(), arena.size()), arena.fd()}};
+  server.hub = options.hub;
+  server.stats = &w->stats_;
+  server.lease = options.lease;
+  server.checks = options.checks;
+  w->server_ = std::make_unique<HandoffServer>(std::move(server), late.get());
+  for (const std::string& endpoint : options.listen)
+    BATON_RETURN_IF_ERROR(w->server_->AddListener(endpoint));
+  for (const std::string& endpoint : w->server_->endpoints())
+    options.engine.own_endpoints.emplace_back(endpoint.substr(0, endpoint.find(':')), endpoint);
+
+  EngineDeps deps;
+  deps.model = model;
+  deps.memory = w->memory_.get();
+  deps.self = w->self_;
+  deps.client = w->client_.get();
+  deps.clock = &w->clock_;
+  w->engine_ = std::make_unique<Engine>(std::move(deps), options.engine);
+  if (options.wrap_provider) {
+    w->wrapped_ = options.wrap_provider(w->engine_.get());
+    late->target = w->wrapped_.get();
+  } else {
+    late->target = w->engine_.get();
+  }
+  w->late_ = std::move(late);
+  w->server_->Start();
+  return w;
+}
+
+Worker::~Worker() { Stop(); }
+
+void Worker::Stop() {
+  // The server first: its conversations wait in Engine::Provide and hold leases.
+  if (server_ != nullptr) server_->Stop();
+  if (engine_ != nullptr) engine_->Stop();
+}
+
+std::vector<std::string> Worker::endpoints() const { return server_->endpoints(); }
+
+std::string Worker::EndpointOf(const std::string& scheme) const {
+  for (const std::string& e : endpoints())
+    if (e.rfind(scheme + ":", 0) == 0) return e;
+  return "";
+}
+
+}  // namespace baton::engine
