@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "identity/finite.h"
 #include "identity/layout.h"
 
 namespace baton {
@@ -31,7 +32,7 @@ StatusOr<DigestAlgorithm> ParseDigestAlgorithm(std::string_view name);
 
 struct PartDigest {
   Digest128 digest;
-  bool finite = false;  // no element is NaN or infinite
+  bool finite = false;  // only whole elements, none NaN or infinite
 
   friend bool operator==(const PartDigest&, const PartDigest&) = default;
 };
@@ -99,9 +100,6 @@ class Digester {
   DigestAlgorithm algorithm_ = DigestAlgorithm::kXxh3_128;
   std::vector<uint8_t> key_;
 };
-
-// True if no element of `bytes` (whole elements) is NaN or infinite.
-bool AllFinite(ElementType dtype, ByteSpan bytes);
 
 }  // namespace baton
 

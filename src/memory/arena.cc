@@ -1,1 +1,71 @@
 #include "memory/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+Status Failed(std::string_view call, uint64_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("arena: ", std::string(call), " of ", bytes,
+                                                   " bytes failed: ", strerror(errno),
+                                                   "; lower the memory budget"));
+}
+
+// A memfd of fixed size: sealed, so that no peer can shrink it under a reader.
+StatusOr<int> SealedMemfd(uint64_t bytes) {
+  const int fd = memfd_create("baton-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return Failed("memfd_create", bytes);
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const Status status = Failed("sizing a memfd", bytes);
+    close(fd);
+    return status;
+  }
+  return fd;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, const ArenaOptions& options) {
+  constexpr uint64_t kMax = uint64_t{1} << 46;
+  if (bytes == 0 || bytes > kMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("arena: size ", bytes, ", expected 1..", kMax, " bytes"));
+  const uint64_t size = (bytes + kAlign - 1) / kAlign * kAlign;
+  int fd = -1;
+  if (options.shareable) {
+    BATON_ASSIGN_OR_RETURN(fd, SealedMemfd(size));
+  }
+  const int flags = options.shareable ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+  if (p == MAP_FAILED) {
+    const Status status = Failed("mmap", size);
+    if (fd >= 0) close(fd);
+    return status;
+  }
+  if (options.huge_pages) (void)madvise(p, size, MADV_HUGEPAGE);
+  return std::unique_ptr<Arena>(new Arena(static_cast<std::byte*>(p), size, fd));
+}
+
+Arena::~Arena() {
+  munmap(data_, size_);
+  if (fd_ >= 0) close(fd_);
+}
+
+StatusOr<uint64_t> Arena::Carve(uint64_t bytes) {
+  if (bytes > size_ - carved_)
+    return absl::ResourceExhaustedError(absl::StrCat("arena: ", bytes, " bytes asked, ",
+                                                     size_ - carved_, " of ", size_, " left"));
+  const uint64_t offset = carved_;
+  carved_ += (bytes + kAlign - 1) / kAlign * kAlign;  // size_ is a multiple of kAlign
+  return offset;
+}
+
+}  // namespace baton

@@ -142,6 +142,7 @@ struct Pin {
   uint32_t index = 0;
   MutableByteSpan bytes;
   uint64_t offset = 0;  // from the start of the arena
+  bool writer = false;
   PlacementStamp stamp;
 };
 
@@ -181,33 +182,61 @@ class PoolCore {
   uint64_t stride() const { return stride_; }
   const PoolOptions& options() const { return options_; }
 
+
  private:
   struct Unit {
     uint64_t generation = 1;
     uint32_t physical = 0;
-    uint32_t leases = 0;
-    uint32_t references = 0;  // > 0 iff SEALED (or on its way out)
+    uint32_t leases = 0;      // all pins, writers included
+    uint32_t writers = 0;     // pins that may write
+    uint32_t references = 0;  // > 0 exactly if SEALED
     UnitState state = UnitState::kFree;
     bool zeroed = false;  // RESERVED: every byte was filled
     bool copied = false;  // RESERVED: CopyInto has completed
-    bool moving = false;  // bytes are being copied; counts as a pin, leases wait
+    bool moving = false;  // bytes are being copied outside the mutex: leases wait, free drains
     OwnerId owner;
     Attempt attempt;
+
+    bool pinned() const { return leases != 0 || moving; }
+  };
+  // A move between planning and flipping the table; both units are marked `moving`.
+  struct MovePlan {
+    uint32_t index = 0;  // the unit that moves
+    uint32_t other = 0;  // the FREE unit it swaps places with
+    uint32_t from = 0;   // physical
+    uint32_t to = 0;     // physical
   };
 
   PoolCore(const PoolOptions& options, const char* kind, bool compute_reads_sealed,
            uint64_t base);
   std::string Name(UnitRef ref) const;
   MutableByteSpan BytesOf(uint32_t physical) const;
+  void Prepare(MutableByteSpan bytes, FillMode fill) const;
+  Status CopyVerified(MutableByteSpan dst, ByteSpan src, const std::string& what) const;
+  bool LeaseAllowed(UnitState state, LeaseFor purpose) const;
+
+  // The living unit that `ref` names, or kStaleHandle.
   StatusOr<Unit*> Resolve(UnitRef ref) BATON_REQUIRES(mu_);
   StatusOr<const Unit*> Resolve(UnitRef ref) const BATON_REQUIRES(mu_);
+  // The same, once no copy of its bytes is under way.
+  StatusOr<Unit*> ResolveStill(UnitRef ref) BATON_REQUIRES(mu_);
   Status WrongEdge(UnitRef ref, UnitState from, UnitState to) const;
+  Status Busy(UnitRef ref, const Unit& unit, std::string_view action) const;
+  void SetState(Unit* unit, UnitState to) BATON_REQUIRES(mu_);
   Status Transition(UnitRef ref, UnitState from, UnitState to) BATON_EXCLUDES(mu_);
+  // Ends the unit's life: bumps the generation, then FREE or, while pinned, DRAINING.
+  void Retire(uint32_t index) BATON_REQUIRES(mu_);
   void ToFree(uint32_t index) BATON_REQUIRES(mu_);
-  bool LeaseAllowed(UnitState state, LeaseFor purpose) const;
-  void Prepare(MutableByteSpan bytes, FillMode fill) const;
-  Status MoveTo(uint32_t index, uint32_t other) BATON_EXCLUDES(mu_);
-  Status CopyVerified(MutableByteSpan dst, ByteSpan src, const std::string& what) const;
+  void AddPin(Unit* unit, bool writer) BATON_REQUIRES(mu_);
+  void DropPin(uint32_t index, bool writer) BATON_REQUIRES(mu_);
+  PlacementStamp StampOfUnit(uint32_t index, const Unit& unit) const;
+  bool Movable(const Unit& unit) const;
+  MovePlan BeginMove(uint32_t index, size_t free_position) BATON_REQUIRES(mu_);
+  Status FinishMove(const MovePlan& plan) BATON_EXCLUDES(mu_);
+  // Position in free_ of the unit with the lowest physical index.
+  size_t LowestFree() const BATON_REQUIRES(mu_);
+  Status CheckTables() const BATON_REQUIRES(mu_);
+  Status CheckUnit(uint32_t index) const BATON_REQUIRES(mu_);
 
   const PoolOptions options_;
   const char* const kind_;
@@ -219,11 +248,13 @@ class PoolCore {
 
   mutable Mutex mu_;
   CondVar moved_;
-  std::vector<Unit> units_ BATON_GUARDED_BY(mu_);             // by virtual id
-  std::vector<uint32_t> virtual_of_ BATON_GUARDED_BY(mu_);    // by physical index
-  std::vector<uint32_t> free_ BATON_GUARDED_BY(mu_);          // virtual ids
+  std::vector<Unit> units_ BATON_GUARDED_BY(mu_);           // by virtual id
+  std::vector<uint32_t> virtual_of_ BATON_GUARDED_BY(mu_);  // by physical index
+  std::vector<uint32_t> free_ BATON_GUARDED_BY(mu_);        // virtual ids, last freed first
   std::array<uint32_t, kUnitStates> by_state_ BATON_GUARDED_BY(mu_){};
   uint64_t leases_ BATON_GUARDED_BY(mu_) = 0;
+  uint32_t leased_units_ BATON_GUARDED_BY(mu_) = 0;
+  uint64_t references_ BATON_GUARDED_BY(mu_) = 0;
   uint64_t moves_ BATON_GUARDED_BY(mu_) = 0;
 };
 
