@@ -34,13 +34,6 @@ const Kernels& ReferenceKernels() {
   return reference_portable::kTable;
 }
 
-const Kernels& SimdKernels() { return ReferenceKernels(); }
-
-std::span<const Kernels* const> SupportedKernels() {
-  static const Kernels* const kAll[] = {&ReferenceKernels()};
-  return kAll;
-}
-
 void SetCanonicalFpMode() {
 #if defined(__x86_64__)
   constexpr unsigned kFlushToZero = 1u << 15;

@@ -91,7 +91,7 @@ BATON_INLINE float LogOf(float x) {
   return LogTail(m - 1.0f, static_cast<float>(k) + bias);
 }
 
-// For x in (-1, 2^127], or NaN.
+// For finite x > -1, or NaN.
 BATON_INLINE float Log1pCore(float x) {
   const float u = 1.0f + x;
   const float lost = x - (u - 1.0f);  // what the addition rounded away
@@ -104,11 +104,10 @@ BATON_INLINE float Log1pCore(float x) {
 }
 
 BATON_INLINE float Log1pOf(float x) {
-  const float y = Log1pCore(x > 0x1p126f ? 1.0f : x);
-  if (x > 0x1p126f) return LogOf(x);  // 1 + x == x
+  if (Bits(x) == kInfBits) return x;
   if (x == -1.0f) return -FromBits(kInfBits);
   if (x < -1.0f) return FromBits(kNanBits);
-  return x == 0.0f ? x : y;  // keeps the sign of zero
+  return x == 0.0f ? x : Log1pCore(x);  // keeps the sign of zero
 }
 
 BATON_INLINE float SigmoidOf(float x) {
