@@ -1,0 +1,158 @@
+#include "model/attention.h"
+
+#include <numbers>
+
+#include "kernel/functions.h"
+#include "model/linear.h"
+
+namespace baton::model {
+namespace {
+
+// Query rows of one kernel call: enough to reuse a KV block from cache, few enough to share work.
+constexpr int64_t kTileRows = 32;
+
+// Stores one token's K and V of all heads into its block.
+void StoreToken(const AttentionLayer& layer, float* block, int64_t lane, const float* k,
+                const float* v) {
+  const int64_t dim = layer.config->head_dim;
+  for (int64_t head = 0; head < layer.config->kv_heads; ++head) {
+    float* k_to = block + layer.group->KOffset(layer.ordinal, head);
+    float* v_to = block + layer.group->VOffset(layer.ordinal, head) + lane * dim;
+    for (int64_t d = 0; d < dim; ++d) k_to[d * kBlockTokens + lane] = k[head * dim + d];
+    std::copy(v + head * dim, v + (head + 1) * dim, v_to);
+  }
+}
+
+void RotateAndStore(const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows q,
+                    Rows k, Rows v) {
+  const AttentionConfig& c = *layer.config;
+  const int64_t cost = (c.heads + 3 * c.kv_heads) * c.head_dim / 2;
+  for (const StepItem& item : step.items()) {
+    step.For(item.tokens, cost, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t row = item.row0 + t, position = item.position + t;
+        if (rope.dims > 0) {
+          for (int64_t h = 0; h < c.heads; ++h)
+            step.kernels().rope(q[row] + h * c.head_dim, rope.cos[row], rope.sin[row], rope.dims);
+          for (int64_t h = 0; h < c.kv_heads; ++h)
+            step.kernels().rope(k[row] + h * c.head_dim, rope.cos[row], rope.sin[row], rope.dims);
+        }
+        StoreToken(layer, item.blocks[position / kBlockTokens], position % kBlockTokens, k[row],
+                   v[row]);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+std::vector<float> RopeFrequencies(const RopeConfig& rope) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < rope.dims / 2; ++i) {
+    const double exponent = static_cast<double>(2 * i) / static_cast<double>(rope.dims);
+    double f = 1.0 / kernel::PowPositive(rope.theta, exponent);
+    if (rope.scaling == RopeScaling::kLinear) f /= rope.factor;
+    if (rope.scaling == RopeScaling::kLlama3) {
+      // Wavelengths beyond the training context are stretched by `factor`, short ones are kept,
+      // those between are blended.
+      const double wavelength = 2 * std::numbers::pi / f;
+      const double long_wave = rope.original_max_position / rope.low_freq_factor;
+      const double short_wave = rope.original_max_position / rope.high_freq_factor;
+      if (wavelength > long_wave) {
+        f /= rope.factor;
+      } else if (wavelength > short_wave) {
+        const double kept = (rope.original_max_position / wavelength - rope.low_freq_factor) /
+                            (rope.high_freq_factor - rope.low_freq_factor);
+        f = (1 - kept) * f / rope.factor + kept * f;
+      }
+    }
+    out.push_back(static_cast<float>(f));
+  }
+  return out;
+}
+
+int64_t RopeScratch(const AttentionConfig& config, int64_t rows) {
+  return config.rope.has_value() ? 2 * Arena::Rounded(rows * config.rope->dims / 2) : 0;
+}
+
+RopeTable BuildRopeTable(const Step& step, const std::vector<float>& frequencies, int64_t rows) {
+  RopeTable table;
+  if (frequencies.empty()) return table;
+  const int64_t half = static_cast<int64_t>(frequencies.size());
+  table.dims = 2 * half;
+  table.cos = Rows{step.arena().Take(rows * half), half};
+  table.sin = Rows{step.arena().Take(rows * half), half};
+  for (const StepItem& item : step.items()) {
+    step.For(item.tokens, half * 20, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t row = item.row0 + t;
+        const float position = static_cast<float>(item.position + t);
+        // The angle is rounded to f32 as in training.
+        for (int64_t i = 0; i < half; ++i)
+          kernel::SinCos(position * frequencies[i], table.sin[row] + i, table.cos[row] + i);
+      }
+    });
+  }
+  return table;
+}
+
+void PlanAttention(Workspace::Impl* work) {
+  work->tiles.clear();
+  for (size_t i = 0; i < work->items.size(); ++i) {
+    // Later rows see more tokens: the longest runs first, so that none is left for the end.
+    const int64_t tokens = work->items[i].tokens;
+    for (int64_t end = tokens; end > 0; end -= kTileRows) {
+      const int64_t begin = std::max<int64_t>(0, end - kTileRows);
+      work->tiles.push_back(RowTile{static_cast<int32_t>(i), static_cast<int32_t>(begin),
+                                    static_cast<int32_t>(end - begin)});
+    }
+  }
+}
+
+int64_t AttentionScratch(const AttentionConfig& c, int64_t rows) {
+  return 2 * Arena::Rounded(rows * c.heads * c.head_dim) +
+         2 * Arena::Rounded(rows * c.kv_heads * c.head_dim);
+}
+
+void RunAttention(const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows x,
+                  Rows y, int64_t rows) {
+  const AttentionConfig& c = *layer.config;
+  const AttentionWeights& w = *layer.weights;
+  const ArenaScope scope(&step.arena());
+  const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  const Rows q{step.arena().Take(rows * q_width), q_width};
+  const Rows out{step.arena().Take(rows * q_width), q_width};
+  const Rows k{step.arena().Take(rows * kv_width), kv_width};
+  const Rows v{step.arena().Take(rows * kv_width), kv_width};
+  const LinearJob jobs[] = {{&w.q, x, rows, q}, {&w.k, x, rows, k}, {&w.v, x, rows, v}};
+  RunLinears(step, jobs);
+  RotateAndStore(step, layer, rope, q, k, v);
+
+  const int64_t group = c.heads / c.kv_heads;
+  const std::vector<RowTile>& tiles = step.work().tiles;
+  int64_t work = 0;
+  for (const StepItem& item : step.items())
+    work += item.tokens * (item.position + item.tokens) * q_width / 16;
+  step.ForEach(static_cast<int64_t>(tiles.size()) * c.kv_heads, work, [&](int64_t i) {
+    const RowTile& tile = tiles[i / c.kv_heads];
+    const int64_t head = i % c.kv_heads;
+    const StepItem& item = step.items()[tile.item];
+    const int64_t row = item.row0 + tile.begin;
+    step.kernels().attention(kernel::AttentionArgs{
+        .blocks = item.blocks,
+        .k_offset = static_cast<int64_t>(layer.group->KOffset(layer.ordinal, head)),
+        .v_offset = static_cast<int64_t>(layer.group->VOffset(layer.ordinal, head)),
+        .head_dim = c.head_dim,
+        .group = group,
+        .rows = tile.rows,
+        .first_len = item.position + tile.begin + 1,
+        .scale = c.scale,
+        .q = q[row] + head * group * c.head_dim,
+        .ldq = q_width,
+        .out = out[row] + head * group * c.head_dim,
+        .ldo = q_width});
+  });
+  RunLinear(step, {&w.o, out, rows, y});
+}
+
+}  // namespace baton::model

@@ -1,0 +1,54 @@
+#include "model/bind_parts.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::model {
+
+std::string LayerPrefix(size_t layer) { return absl::StrCat("model.layers.", layer, "."); }
+
+void BindEnds(const ModelConfig& config, WeightBinder* binder, const std::string& norm_name,
+              DecoderWeights* weights) {
+  binder->Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
+                 &weights->embedding.w, TensorRole::kEmbedding);
+  if (config.tie_word_embeddings) {
+    binder->Ignore("lm_head.weight");  // some exporters save the tied copy too
+  } else {
+    binder->Matrix("lm_head.weight", config.vocab_size, config.hidden_size, &weights->lm_head.w);
+  }
+  binder->Vector(norm_name, config.hidden_size, TensorRole::kNorm, &weights->final_norm);
+}
+
+void BindAttention(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+                   LayerWeights* layer) {
+  const AttentionConfig& a = *config.attention;
+  AttentionWeights& w = layer->attention.emplace();
+  const int64_t h = config.hidden_size;
+  binder->LinearLayer(prefix + "q_proj", a.heads * a.head_dim, h, a.bias, &w.q);
+  binder->LinearLayer(prefix + "k_proj", a.kv_heads * a.head_dim, h, a.bias, &w.k);
+  binder->LinearLayer(prefix + "v_proj", a.kv_heads * a.head_dim, h, a.bias, &w.v);
+  binder->LinearLayer(prefix + "o_proj", h, a.heads * a.head_dim, a.bias, &w.o);
+}
+
+void BindMamba2(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+                LayerWeights* layer) {
+  const Mamba2Config& m = *config.mamba2;
+  Mamba2Weights& w = layer->mamba2.emplace();
+  binder->LinearLayer(prefix + "in_proj", m.in_proj(), config.hidden_size, m.proj_bias, &w.in);
+  binder->Conv(prefix + "conv1d.weight", m.conv_channels(), m.conv_width, &w.conv_w);
+  if (m.conv_bias)
+    binder->Vector(prefix + "conv1d.bias", m.conv_channels(), TensorRole::kBias, &w.conv_b);
+  binder->Vector(prefix + "dt_bias", m.heads, TensorRole::kDtBias, &w.dt_bias);
+  binder->Decay(prefix + "A_log", m.heads, &w.a);
+  binder->Vector(prefix + "D", m.heads, TensorRole::kSkip, &w.d);
+  binder->Vector(prefix + "norm.weight", m.inner(), TensorRole::kNorm, &w.norm);
+  binder->LinearLayer(prefix + "out_proj", config.hidden_size, m.inner(), m.proj_bias, &w.out);
+}
+
+void BindMlp(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+             const MlpConfig& mlp, MlpWeights* to) {
+  binder->LinearLayer(prefix + "gate_proj", mlp.width, config.hidden_size, mlp.bias, &to->gate);
+  binder->LinearLayer(prefix + "up_proj", mlp.width, config.hidden_size, mlp.bias, &to->up);
+  binder->LinearLayer(prefix + "down_proj", config.hidden_size, mlp.width, mlp.bias, &to->down);
+}
+
+}  // namespace baton::model

@@ -1,0 +1,158 @@
+#include "model/config.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "model/architecture.h"
+#include "model/config_reader.h"
+
+namespace baton::model {
+namespace {
+
+constexpr size_t kEosMax = 64;
+
+void ParseEos(ConfigReader* reader, ModelConfig* config) {
+  const Json* eos = reader->Find({"eos_token_id"});
+  if (eos == nullptr) return;
+  const Json list = eos->is_array() ? *eos : Json::array({*eos});
+  if (list.size() > kEosMax) return reader->Fail("\"eos_token_id\" lists more than 64 ids");
+  for (const Json& id : list) {
+    // Older files write -1 for "none".
+    if (id.is_number_integer() && !id.is_number_unsigned()) continue;
+    if (!id.is_number_unsigned()) return reader->Fail("\"eos_token_id\" is not a whole number");
+    // An id outside the vocabulary can never be sampled; published files contain such ids.
+    if (id.get<uint64_t>() < static_cast<uint64_t>(config->vocab_size))
+      config->eos_token_ids.push_back(static_cast<TokenId>(id.get<uint64_t>()));
+  }
+}
+
+Status RefuseQuantised(const Json& json) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const auto it = json.find(key);
+    if (it == json.end() || it->is_null()) continue;
+    std::string method = "unknown";
+    if (it->is_object() && it->contains("quant_method") && (*it)["quant_method"].is_string())
+      method = (*it)["quant_method"].get<std::string>();
+    return absl::UnimplementedError(
+        absl::StrCat("config.json has \"", key, "\" (method \"", method,
+                     "\"): quantised weights are not supported; use the BF16 release"));
+  }
+  return absl::OkStatus();
+}
+
+void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
+  bool mlp = false, moe = false;
+  for (const LayerConfig& layer : config.layers) {
+    mlp |= layer.mlp;
+    moe |= layer.moe;
+  }
+  // Programmer's error in an architecture file, not the file's.
+  BATON_CHECK(!reader->ok() || (config.CountMixers(Mixer::kAttention) > 0) ==
+                                   config.attention.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kMamba2) > 0) == config.mamba2.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kMamba1) > 0) == config.mamba1.has_value());
+  BATON_CHECK(!reader->ok() || (mlp == config.mlp.has_value() && moe == config.moe.has_value()));
+}
+
+}  // namespace
+
+int64_t ModelConfig::CountMixers(Mixer mixer) const {
+  int64_t n = 0;
+  for (const LayerConfig& layer : layers) n += layer.mixer == mixer;
+  return n;
+}
+
+std::string SupportedModelTypes() {
+  std::string out;
+  for (const Architecture& a : Architectures())
+    absl::StrAppend(&out, out.empty() ? "" : ", ", a.model_type);
+  return out;
+}
+
+StatusOr<ModelConfig> ParseConfig(const Json& json) {
+  if (!json.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
+  ConfigReader reader(json);
+  ModelConfig config;
+  config.model_type = reader.Text({"model_type"}, "");
+  const Architecture* architecture = FindArchitecture(config.model_type);
+  if (architecture == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("model_type \"", config.model_type, "\" is not supported; supported are ",
+                     SupportedModelTypes()));
+  }
+  BATON_RETURN_IF_ERROR(RefuseQuantised(json));
+  config.stated_dtype = reader.Text({"dtype", "torch_dtype"}, "");
+  config.vocab_size = reader.Int({"vocab_size"}, std::nullopt, kVocabRange);
+  config.hidden_size = reader.Int({"hidden_size"}, std::nullopt, kWidthRange);
+  config.tie_word_embeddings = reader.Bool({"tie_word_embeddings"}, false);
+  ParseEos(&reader, &config);
+  architecture->parse(&reader, &config);
+  BATON_RETURN_IF_ERROR(reader.status());
+  RequireUsed(&reader, config);
+  return config;
+}
+
+StatusOr<ModelConfig> ReadConfig(const std::string& path) {
+  if (absl::EndsWith(path, ".gguf")) {
+    return absl::UnimplementedError(absl::StrCat(
+        "\"", path, "\" is a GGUF file, which is not supported; use the safetensors release"));
+  }
+  std::error_code error;
+  const std::string file =
+      std::filesystem::is_directory(path, error) ? path + "/config.json" : path;
+  BATON_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(file));
+  StatusOr<ModelConfig> config = ParseConfig(json);
+  if (!config.ok()) {
+    return Status(config.status().code(),
+                  absl::StrCat("\"", file, "\": ", config.status().message()));
+  }
+  return config;
+}
+
+std::string CanonicalText(const ModelConfig& c) {
+  // %a prints a float exactly.
+  std::string out = absl::StrFormat(
+      "type=%s vocab=%d hidden=%d eps=%a tied=%d embed=%a residual=%a logits=%a\n", c.model_type,
+      c.vocab_size, c.hidden_size, c.rms_norm_eps, c.tie_word_embeddings, c.embedding_multiplier,
+      c.residual_multiplier, c.logits_divisor);
+  for (const LayerConfig& l : c.layers)
+    absl::StrAppendFormat(&out, "layer mixer=%d mlp=%d moe=%d\n", static_cast<int>(l.mixer),
+                          l.mlp, l.moe);
+  if (c.attention.has_value()) {
+    const AttentionConfig& a = *c.attention;
+    absl::StrAppendFormat(&out, "attention q=%d kv=%d dim=%d scale=%a bias=%d\n", a.heads,
+                          a.kv_heads, a.head_dim, a.scale, a.bias);
+    if (a.rope.has_value()) {
+      const RopeConfig& r = *a.rope;
+      absl::StrAppendFormat(&out, "rope theta=%a dims=%d scaling=%d %a %a %a %a\n", r.theta,
+                            r.dims, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
+                            r.high_freq_factor, r.original_max_position);
+    }
+  }
+  if (c.mamba2.has_value()) {
+    const Mamba2Config& m = *c.mamba2;
+    absl::StrAppendFormat(
+        &out, "mamba2 h=%d p=%d n=%d g=%d ng=%d k=%d cb=%d pb=%d dt=%a,%a\n", m.heads, m.head_dim,
+        m.state, m.groups, m.norm_groups, m.conv_width, m.conv_bias, m.proj_bias, m.dt_min,
+        m.dt_max);
+  }
+  if (c.mamba1.has_value()) {
+    const Mamba1Config& m = *c.mamba1;
+    absl::StrAppendFormat(&out, "mamba1 i=%d n=%d r=%d k=%d cb=%d pb=%d\n", m.inner, m.state,
+                          m.dt_rank, m.conv_width, m.conv_bias, m.proj_bias);
+  }
+  if (c.mlp.has_value())
+    absl::StrAppendFormat(&out, "mlp width=%d bias=%d\n", c.mlp->width, c.mlp->bias);
+  if (c.moe.has_value()) {
+    absl::StrAppendFormat(&out, "moe e=%d k=%d width=%d after=%d\n", c.moe->experts, c.moe->top_k,
+                          c.moe->width, c.moe->softmax_after_top_k);
+  }
+  return out;
+}
+
+}  // namespace baton::model

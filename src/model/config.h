@@ -1,0 +1,125 @@
+// The shape of a model, read from a published config.json: typed, bounded, with the defaults of the
+// transformers library where a key is absent. Old and new spellings of a key are both honoured.
+// It holds no weights and says nothing of tokens' text. Thread rule: plain values.
+#ifndef BATON_MODEL_CONFIG_H_
+#define BATON_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "base/types.h"
+
+namespace baton::model {
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
+
+// Rotate-half position embedding on the first `dims` of each head (models: bamba, llama).
+struct RopeConfig {
+  double theta = 10000;
+  int64_t dims = 0;  // even, <= head_dim
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  double low_freq_factor = 1;   // kLlama3 only
+  double high_freq_factor = 4;  // kLlama3 only
+  double original_max_position = 8192;
+};
+
+struct AttentionConfig {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // divides heads
+  int64_t head_dim = 0;
+  float scale = 0;  // of the scores
+  bool bias = false;
+  std::optional<RopeConfig> rope;
+};
+
+struct Mamba2Config {
+  int64_t heads = 0;     // H
+  int64_t head_dim = 0;  // P
+  int64_t state = 0;     // N
+  int64_t groups = 1;    // of B and C; divides heads
+  int64_t norm_groups = 1;
+  int64_t conv_width = 4;  // K
+  bool conv_bias = true;
+  bool proj_bias = false;
+  float dt_min = 0;  // clamp of the step
+  float dt_max = 0;
+
+  int64_t inner() const { return heads * head_dim; }
+  int64_t conv_channels() const { return inner() + 2 * groups * state; }
+  int64_t in_proj() const { return inner() + conv_channels() + heads; }
+};
+
+struct Mamba1Config {
+  int64_t inner = 0;  // I
+  int64_t state = 0;  // N
+  int64_t dt_rank = 0;
+  int64_t conv_width = 4;
+  bool conv_bias = true;
+  bool proj_bias = false;
+};
+
+struct MlpConfig {
+  int64_t width = 0;
+  bool bias = false;
+};
+
+struct MoeConfig {
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  int64_t width = 0;
+  // True: softmax over the chosen logits. False: over all of them, not renormalised.
+  bool softmax_after_top_k = false;
+};
+
+enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1 };
+
+struct LayerConfig {
+  Mixer mixer = Mixer::kAttention;
+  bool mlp = true;   // both: their outputs are summed
+  bool moe = false;
+};
+
+struct ModelConfig {
+  std::string model_type;
+  std::string stated_dtype;  // what the file says; weights keep the dtype they have
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t max_position = 0;
+  float rms_norm_eps = 0;
+  bool tie_word_embeddings = false;
+  float embedding_multiplier = 1;
+  float residual_multiplier = 1;
+  float logits_divisor = 1;
+  std::vector<TokenId> eos_token_ids;
+  std::vector<LayerConfig> layers;
+  // Present iff a layer uses it.
+  std::optional<AttentionConfig> attention;
+  std::optional<Mamba2Config> mamba2;
+  std::optional<Mamba1Config> mamba1;
+  std::optional<MlpConfig> mlp;
+  std::optional<MoeConfig> moe;
+
+  int64_t CountMixers(Mixer mixer) const;
+};
+
+// Errors name the key, what was found, what is allowed and, for formats that are not supported,
+// the remedy.
+StatusOr<ModelConfig> ParseConfig(const Json& json);
+// `path` is a config.json or a directory that holds one.
+StatusOr<ModelConfig> ReadConfig(const std::string& path);
+
+// Model types that ParseConfig accepts, "bamba, granitemoehybrid, ...".
+std::string SupportedModelTypes();
+
+// Every field that influences a computed bit, in a fixed order: what the model fingerprint covers.
+std::string CanonicalText(const ModelConfig& config);
+
+}  // namespace baton::model
+
+#endif  // BATON_MODEL_CONFIG_H_

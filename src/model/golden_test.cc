@@ -1,0 +1,48 @@
+// Every supported type against recorded outputs of the transformers library.
+#include "model/golden.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "model/safetensors.h"
+
+namespace baton::model {
+namespace {
+
+constexpr char kRoot[] = BATON_SOURCE_DIR "/test/golden/";
+
+class GoldenTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenTest, ReferenceKernelsAgree) {
+  LoadOptions options;
+  options.kernels = &kernel::ReferenceKernels();
+  const auto report = RunGolden(kRoot + GetParam(), options, nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->Passed({})) << FormatGolden(*report, {});
+  EXPECT_GT(report->states_compared, 0);
+  std::printf("%s\n", FormatGolden(*report, {}).c_str());
+}
+
+TEST_P(GoldenTest, DispatchedKernelsAgreeOnTwoThreads) {
+  ThreadPool pool(2);
+  LoadOptions options;
+  options.pool = &pool;
+  const auto report = RunGolden(kRoot + GetParam(), options, &pool);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->Passed({})) << FormatGolden(*report, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GoldenTest,
+                         testing::Values("short/bamba", "short/granitemoehybrid", "short/jamba",
+                                         "short/llama", "long/bamba", "long/granitemoehybrid",
+                                         "long/jamba", "long/llama"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           name[name.find('/')] = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace baton::model

@@ -1,0 +1,91 @@
+#include "model/mamba2.h"
+
+#include "model/linear.h"
+#include "model/recurrent.h"
+
+namespace baton::model {
+namespace {
+
+// dt = clamp(softplus(dt + bias)), decay = exp(a * dt).
+void RunSteps(const Step& step, const Mamba2Layer& layer, Rows raw, Rows dt, Rows decay,
+              int64_t rows) {
+  const Mamba2Config& c = *layer.config;
+  const Mamba2Weights& w = *layer.weights;
+  step.For(rows, c.heads * 4, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      step.kernels().softplus_bias(raw[r], w.dt_bias.data(), c.heads, c.dt_min, c.dt_max, dt[r]);
+      step.kernels().exp_mul(w.a.data(), dt[r], c.heads, decay[r]);
+    }
+  });
+}
+
+// All heads of all sequences; a head's tokens stay together and in order.
+void AdvanceState(const Step& step, const Mamba2Layer& layer, Rows conv, Rows dt, Rows decay,
+                  Rows y) {
+  const Mamba2Config& c = *layer.config;
+  const int64_t heads_per_group = c.heads / c.groups;
+  const int64_t n_items = static_cast<int64_t>(step.items().size());
+  int64_t longest = 0;
+  for (const StepItem& item : step.items()) longest = std::max(longest, item.tokens);
+  const int64_t cost = c.state * c.head_dim * (longest + 1) / 12;
+  step.For(n_items * c.heads, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const StepItem& item = step.items()[i / c.heads];
+      const int64_t head = i % c.heads, row = item.row0;
+      const float* b = conv[row] + c.inner() + head / heads_per_group * c.state;
+      step.kernels().mamba2(kernel::Mamba2Args{
+          .state = item.State(layer.ssm_offset) + head * c.state * c.head_dim,
+          .n_state = c.state,
+          .head_dim = c.head_dim,
+          .tokens = item.tokens,
+          .x = conv[row] + head * c.head_dim,
+          .ldx = conv.stride,
+          .b = b,
+          .c = b + c.groups * c.state,
+          .ldbc = conv.stride,
+          .dt = dt[row] + head,
+          .decay = decay[row] + head,
+          .lddt = dt.stride,
+          .d = layer.weights->d[head],
+          .y = y[row] + head * c.head_dim,
+          .ldy = y.stride});
+    }
+  });
+}
+
+}  // namespace
+
+int64_t Mamba2Scratch(const Mamba2Config& c, int64_t rows) {
+  return Arena::Rounded(rows * c.in_proj()) + Arena::Rounded(rows * c.conv_channels()) +
+         2 * Arena::Rounded(rows * c.heads) + 2 * Arena::Rounded(rows * c.inner());
+}
+
+void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64_t rows) {
+  const Mamba2Config& c = *layer.config;
+  const Mamba2Weights& w = *layer.weights;
+  const ArenaScope scope(&step.arena());
+  Arena& arena = step.arena();
+  const Rows proj{arena.Take(rows * c.in_proj()), c.in_proj()};
+  const Rows conv{arena.Take(rows * c.conv_channels()), c.conv_channels()};
+  const Rows dt{arena.Take(rows * c.heads), c.heads};
+  const Rows decay{arena.Take(rows * c.heads), c.heads};
+  const Rows mixed{arena.Take(rows * c.inner()), c.inner()};
+  const Rows gated{arena.Take(rows * c.inner()), c.inner()};
+
+  RunLinear(step, {&w.in, x, rows, proj});  // z | xBC | dt
+  const Rows xbc{proj.data + c.inner(), proj.stride};
+  RunConv(step, ConvLayer{&w.conv_w, &w.conv_b, c.conv_channels(), c.conv_width,
+                          layer.conv_offset},
+          xbc, conv);
+  RunSteps(step, layer, Rows{xbc.data + c.conv_channels(), proj.stride}, dt, decay, rows);
+  AdvanceState(step, layer, conv, dt, decay, mixed);
+  step.For(rows, c.inner(), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      step.kernels().gated_rms_norm(mixed[r], proj[r], w.norm.data(), c.inner(), c.norm_groups,
+                                    layer.rms_norm_eps, gated[r]);
+    }
+  });
+  RunLinear(step, {&w.out, gated, rows, y});
+}
+
+}  // namespace baton::model

@@ -1,0 +1,26 @@
+// Feed-forward parts of a step: the gated MLP, and routed experts. Each row is independent, so a
+// caller may pass any subset of rows. Thread rule: as Step.
+#ifndef BATON_MODEL_MLP_H_
+#define BATON_MODEL_MLP_H_
+
+#include <cstdint>
+
+#include "model/config.h"
+#include "model/step.h"
+#include "model/weights.h"
+
+namespace baton::model {
+
+int64_t MlpScratch(const MlpConfig& config, int64_t rows);
+// y = down(silu(gate x) * up x).
+void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t rows);
+
+int64_t MoeScratch(const MoeConfig& config, int64_t hidden, int64_t rows);
+// y += sum over the top_k experts of a row, in ascending expert id, of weight * expert(x). Ties
+// among router logits go to the lower id. `y` must be initialised.
+void AddMoe(const Step& step, const MoeConfig& config, const MoeWeights& weights, Rows x, Rows y,
+            int64_t rows);
+
+}  // namespace baton::model
+
+#endif  // BATON_MODEL_MLP_H_

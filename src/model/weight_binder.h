@@ -1,0 +1,85 @@
+// Says which tensors a model consists of and where each goes. An architecture describes its
+// tensors once, and three users read the description: the loader (fills the weights), `check`
+// (compares it with a checkpoint without reading weights) and the generator (writes such a
+// checkpoint). Two destinations may share one tensor (gate|up in one matrix).
+//
+// Thread rule: binding on one thread; Consume of different tensors may run in parallel.
+#ifndef BATON_MODEL_WEIGHT_BINDER_H_
+#define BATON_MODEL_WEIGHT_BINDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/checkpoint.h"
+#include "model/weights.h"
+
+namespace baton::model {
+
+// What a tensor is, for the generator: decides the distribution of random values.
+enum class TensorRole : uint8_t {
+  kLinear,     // [out, in] or [E, out, in]
+  kEmbedding,  // [V, h]
+  kNorm,       // around 1
+  kBias,       // around 0
+  kConv,       // [C, 1, K]
+  kALog,       // log of a decay rate
+  kDtBias,     // inverse softplus of a step
+  kSkip,       // D
+};
+
+struct TensorRequest {
+  std::string name;
+  std::vector<int64_t> shape;
+  TensorRole role = TensorRole::kLinear;
+  // Each reads the tensor, whose shape and dtype have been checked.
+  std::vector<std::function<Status(const StoredTensor&)>> consumers;
+};
+
+class WeightBinder {
+ public:
+  // A whole [rows, cols] matrix.
+  void Matrix(const std::string& name, int64_t rows, int64_t cols, kernel::PackedMatrix* to,
+              TensorRole role = TensorRole::kLinear);
+  // Rows [begin, begin + rows) of a tensor seen as one matrix of `cols` columns; `shape` is the
+  // whole tensor's.
+  void MatrixRows(const std::string& name, const std::vector<int64_t>& shape, int64_t begin,
+                  int64_t rows, kernel::PackedMatrix* to);
+  // `name`.weight and, if `bias`, `name`.bias.
+  void LinearLayer(const std::string& name, int64_t rows, int64_t cols, bool bias, Linear* to);
+  void Vector(const std::string& name, int64_t n, TensorRole role, std::vector<float>* to);
+  // [channels, 1, width] to [width][channels].
+  void Conv(const std::string& name, int64_t channels, int64_t width, std::vector<float>* to);
+  // A_log of shape [n] to -exp(A_log).
+  void Decay(const std::string& name, int64_t n, std::vector<float>* to);
+  // A_log of shape [channels, state] to -exp(A_log) as [state][channels].
+  void Decay2d(const std::string& name, int64_t channels, int64_t state, std::vector<float>* to);
+  // A tensor that may be present and is not used.
+  void Ignore(const std::string& name) { ignored_.push_back(name); }
+
+  // In the order of binding.
+  const std::vector<TensorRequest>& requests() const { return requests_; }
+
+  // Every way in which `checkpoint` is not what was bound: a tensor missing, of another shape, of a
+  // dtype that is no weight's, or one that nothing here would read. Empty: all is well.
+  std::vector<std::string> Compare(const Checkpoint& checkpoint) const;
+
+ private:
+  TensorRequest* Request(const std::string& name, const std::vector<int64_t>& shape,
+                         TensorRole role);
+  bool IsIgnored(const std::string& name) const;
+
+  std::vector<TensorRequest> requests_;
+  std::map<std::string, size_t> index_;
+  std::vector<std::string> ignored_;
+};
+
+// f32 values of a tensor of a weight dtype.
+std::vector<float> Widen(const StoredTensor& tensor);
+
+}  // namespace baton::model
+
+#endif  // BATON_MODEL_WEIGHT_BINDER_H_

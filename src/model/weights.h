@@ -1,0 +1,77 @@
+// The weights of a decoder as the forward pass reads them: matrices packed in their stored dtype,
+// everything small widened to f32 once. Shapes are those of model/config.h.
+// Thread rule: immutable after load.
+#ifndef BATON_MODEL_WEIGHTS_H_
+#define BATON_MODEL_WEIGHTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernel/packed_matrix.h"
+
+namespace baton::model {
+
+// y = W x + b.
+struct Linear {
+  kernel::PackedMatrix w;
+  std::vector<float> bias;  // empty: none
+};
+
+struct AttentionWeights {
+  Linear q, k, v, o;
+};
+
+struct Mamba2Weights {
+  Linear in;                  // rows z(I) | x(I) | B(G*N) | C(G*N) | dt(H)
+  std::vector<float> conv_w;  // [K][C]; the last row multiplies the newest input
+  std::vector<float> conv_b;  // [C] or empty
+  std::vector<float> dt_bias;  // [H]
+  std::vector<float> a;        // [H], -exp(A_log)
+  std::vector<float> d;        // [H]
+  std::vector<float> norm;     // [I]
+  Linear out;
+};
+
+struct Mamba1Weights {
+  Linear in;                  // rows x(I) | z(I)
+  std::vector<float> conv_w;  // [K][I]
+  std::vector<float> conv_b;  // [I] or empty
+  Linear x;                   // rows dt(R) | B(N) | C(N)
+  Linear dt;                  // [I, R]; its bias is dt_bias
+  std::vector<float> dt_norm, b_norm, c_norm;  // [R], [N], [N]
+  std::vector<float> dt_bias;                  // [I]
+  std::vector<float> a;                        // [N][I], -exp(A_log)
+  std::vector<float> d;                        // [I]
+  Linear out;
+};
+
+// down(silu(gate x) * up x).
+struct MlpWeights {
+  Linear gate, up, down;
+};
+
+struct MoeWeights {
+  Linear router;  // [E, h]
+  std::vector<MlpWeights> experts;
+};
+
+struct LayerWeights {
+  std::vector<float> mixer_norm, ffn_norm;  // [h]
+  std::optional<AttentionWeights> attention;
+  std::optional<Mamba2Weights> mamba2;
+  std::optional<Mamba1Weights> mamba1;
+  std::optional<MlpWeights> mlp;
+  std::optional<MoeWeights> moe;
+};
+
+struct DecoderWeights {
+  Linear embedding;                // [V, h]; also the output matrix if tied
+  Linear lm_head;                  // [V, h]; empty if tied
+  std::vector<float> final_norm;   // [h]
+  std::vector<LayerWeights> layers;
+};
+
+}  // namespace baton::model
+
+#endif  // BATON_MODEL_WEIGHTS_H_
