@@ -131,7 +131,8 @@ class Layout {
 
   // A sequence at `boundary` tokens needs blocks [FirstBlock, FirstBlock + BlockCount) of a group:
   // all of them for a full group, those a next token can still see for a window. A block is
-  // counted from token 0 of the sequence. Off the grid the last block is partial.
+  // counted from token 0 of the sequence. Off the grid the last block is partial and always
+  // counted: the next token goes there.
   uint64_t FirstBlock(size_t group, uint64_t boundary) const;
   uint64_t BlockCount(size_t group, uint64_t boundary) const;
   // Sum of BlockCount over all groups.
