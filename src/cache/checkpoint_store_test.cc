@@ -42,8 +42,9 @@ class CheckpointStoreTest : public testing::Test {
       EXPECT_TRUE(blocks_->Activate(held.back()).ok());
       EXPECT_TRUE(blocks_->Seal(held.back()).ok());
     }
-    return std::make_shared<Checkpoint>(pools_, seal, slot, std::vector{held},
-                                        std::vector{std::vector<Digest128>(blocks)});
+    const std::vector<std::vector<BlockHandle>> per_group = {held};
+    const std::vector<std::vector<Digest128>> digests = {std::vector<Digest128>(blocks)};
+    return std::make_shared<Checkpoint>(pools_, seal, slot, per_group, digests);
   }
 
   static std::vector<TokenId> Tokens(size_t n, TokenId first = 0) {

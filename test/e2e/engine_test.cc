@@ -1,0 +1,221 @@
+// The engine around a model, with the model replaced by a rolling hash: scheduling, memory pressure,
+// cancellation, draining, hand-off in both directions, retries.
+#include "base/rng.h"
+#include "gtest/gtest.h"
+#include "support/deployment.h"
+#include "support/fake_model.h"
+
+namespace baton::testing {
+namespace {
+
+using engine::FinishReason;
+using engine::GenerateRequest;
+
+GenerateRequest Request(uint64_t seed, size_t n, int64_t max_tokens) {
+  GenerateRequest r;
+  r.prompt = RandomPrompt(seed, n, 97);
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.temperature = 0.8;
+  r.sampling.seed = seed;
+  return r;
+}
+
+std::vector<TokenId> Expected(std::shared_ptr<const model::Model> model, GenerateRequest r) {
+  DeploymentOptions options;
+  options.engine.prefix_caching = false;
+  Deployment d(std::move(model), options);
+  auto sink = d.Start(std::move(r));
+  EXPECT_TRUE(sink->Wait().reason == FinishReason::kLength);
+  return sink->tokens();
+}
+
+class EngineTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<const model::Model> model_ = std::make_shared<FakeModel>();
+};
+
+TEST_P(EngineTest, ManyRequestsOfAllLengthsGiveTheirOwnTokens) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  options.slots = 200;
+  Deployment d(model_, options);
+  std::vector<GenerateRequest> requests;
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (size_t i = 0; i < 60; ++i) {
+    requests.push_back(Request(i, 1 + (i * 7) % 90, 1 + static_cast<int64_t>(i % 40)));
+    sinks.push_back(d.Start(requests.back()));
+  }
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    const auto& result = sinks[i]->Wait();
+    EXPECT_EQ(result.usage.rejects, 0);
+    EXPECT_EQ(sinks[i]->tokens(), Expected(model_, requests[i])) << i;
+  }
+  d.ExpectNothingLeaks();
+}
+
+TEST_P(EngineTest, ScarceMemoryPreemptsAndStillGivesTheSameTokens) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  options.slots = 6;
+  options.blocks = 24;
+  Deployment d(model_, options);
+  std::vector<GenerateRequest> requests;
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (size_t i = 0; i < 12; ++i) {
+    requests.push_back(Request(50 + i, 40 + 3 * i, 100));
+    sinks.push_back(d.Start(requests.back()));
+  }
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
+    EXPECT_EQ(sinks[i]->tokens(), Expected(model_, requests[i])) << i;
+  }
+  EXPECT_GT(d.decode().engine().stats().preemptions.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
+TEST_P(EngineTest, ARequestThatCannotFitFailsAndHarmsNobody) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  options.slots = 4;
+  options.blocks = 8;
+  Deployment d(model_, options);
+  GenerateRequest big = Request(1, 100, 20);
+  big.sampling.max_tokens = 1000;
+  auto sink = d.Start(big);
+  auto small = d.Start(Request(2, 20, 10));
+  sink->Wait();  // ends at the effective context of 128 tokens
+  EXPECT_EQ(sink->tokens().size(), 28u);
+  EXPECT_EQ(small->Wait().reason, FinishReason::kLength);
+  auto too_long = d.decode().engine().Start(Request(3, 128, 1), std::make_shared<Collector>());
+  EXPECT_EQ(too_long.status().code(), absl::StatusCode::kInvalidArgument);
+  d.ExpectNothingLeaks();
+}
+
+TEST_P(EngineTest, CancelAtAnyMomentLeaksNothing) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  SplitMix64 rng(5);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 150; ++i) {
+    std::shared_ptr<engine::Generation> handle;
+    sinks.push_back(d.Start(Request(static_cast<uint64_t>(i), 1 + rng.Below(200), 200), &handle));
+    if (rng.Below(3) == 0) sinks.back()->WaitForTokens(rng.Below(20));
+    if (rng.Below(3) == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng.Below(2000)));
+    handle->Cancel();
+    if (i % 10 == 0) handle->Cancel();
+  }
+  for (auto& sink : sinks) {
+    const auto reason = sink->Wait().reason;
+    EXPECT_TRUE(reason == FinishReason::kCancelled || reason == FinishReason::kLength);
+  }
+  EXPECT_EQ(d.decode().engine().active(), 0);
+  d.ExpectNothingLeaks();
+}
+
+TEST_P(EngineTest, StoppingWithRequestsInFlightEndsThemAll) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (uint64_t i = 0; i < 40; ++i) sinks.push_back(d.Start(Request(i, 150, 3000)));
+  sinks[0]->WaitForTokens(3);
+  d.decode().Stop();
+  for (auto& sink : sinks) EXPECT_EQ(sink->Wait().reason, FinishReason::kCancelled);
+}
+
+TEST_P(EngineTest, ContinuationElsewhereIsTheSameStream) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  const GenerateRequest whole = Request(9, 70, 60);
+  auto sink = d.Start(whole);
+  sink->Wait();
+  const auto tokens = sink->tokens();
+  for (const size_t cut : {size_t{1}, size_t{10}, size_t{26}, size_t{59}}) {
+    Deployment other(model_, options);
+    GenerateRequest rest = whole;
+    rest.prompt_len = 70;
+    rest.prompt.insert(rest.prompt.end(), tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(cut));
+    auto tail = other.Start(rest);
+    EXPECT_EQ(tail->Wait().reason, FinishReason::kLength);
+    EXPECT_EQ(tail->tokens(), std::vector<TokenId>(tokens.begin() + static_cast<ptrdiff_t>(cut), tokens.end()));
+  }
+}
+
+TEST_P(EngineTest, PrefillWorkerGoneMeansRecomputeWithTheSameTokens) {
+  if (std::string(GetParam()).empty()) GTEST_SKIP() << "needs a prefill worker";
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  const std::string gone = d.prefill().EndpointOf(options.connector);
+  d.prefill().Stop();
+  GenerateRequest r = Request(3, 90, 20);
+  r.prefill_endpoint = gone;
+  auto sink = d.Start(r);
+  const auto& result = sink->Wait();
+  EXPECT_EQ(sink->tokens(), Expected(model_, r));
+  EXPECT_EQ(result.usage.rejects, 2);  // the try and its retry
+  EXPECT_EQ(result.usage.recomputed_tokens, 80);
+  ASSERT_FALSE(result.handoffs.empty());
+  EXPECT_EQ(result.handoffs[0].reason, "peer_unavailable");
+}
+
+TEST_P(EngineTest, TenantsDoNotShareState) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  GenerateRequest r = Request(4, 64, 8);
+  d.Start(r)->Wait();
+  EXPECT_GT(d.Start(r)->Wait().usage.cached_tokens, 0);
+  r.cache_salt = "tenant";
+  auto other = d.Start(r);
+  EXPECT_EQ(other->Wait().usage.cached_tokens, 0);
+  EXPECT_EQ(other->tokens(), Expected(model_, r));
+}
+
+TEST_P(EngineTest, SeedsOfOnePromptStayApart) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  GenerateRequest a = Request(6, 50, 30), b = a;
+  b.sampling.seed = a.sampling.seed + 1;
+  auto sa = d.Start(a), sb = d.Start(b);
+  sa->Wait();
+  sb->Wait();
+  EXPECT_NE(sa->tokens(), sb->tokens());
+  EXPECT_EQ(sa->tokens(), Expected(model_, a));
+  EXPECT_EQ(sb->tokens(), Expected(model_, b));
+}
+
+TEST_P(EngineTest, AbsurdRequestsAreRefusedByName) {
+  DeploymentOptions options;
+  options.connector = GetParam();
+  Deployment d(model_, options);
+  auto refuse = [&](GenerateRequest r, const std::string& word) {
+    auto started = d.decode().engine().Start(std::move(r), std::make_shared<Collector>());
+    ASSERT_FALSE(started.ok());
+    EXPECT_NE(std::string(started.status().message()).find(word), std::string::npos)
+        << started.status();
+  };
+  GenerateRequest r = Request(1, 5, 5);
+  r.prompt.clear();
+  refuse(r, "empty");
+  r = Request(1, 5, 5);
+  r.prompt[2] = 97;
+  refuse(r, "97");
+  r = Request(1, 5000, 5);
+  refuse(r, "context");
+  r = Request(1, 5, 5);
+  r.sampling.top_p = 2;
+  refuse(r, "top_p");
+}
+
+INSTANTIATE_TEST_SUITE_P(Connectors, EngineTest, ::testing::Values("", "inproc", "shm", "tcp"),
+                         [](const auto& info) {
+                           return std::string(info.param).empty() ? "all_in_one"
+                                                                  : std::string(info.param);
+                         });
+
+}  // namespace
+}  // namespace baton::testing
