@@ -37,10 +37,11 @@ StatusOr<int> FreePort() {
 }
 
 StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
-    const std::vector<std::string>& arguments, const std::string& log_path) {
-  const std::string self = SelfPath();
+    const std::string& binary,
+    const std::vector<std::string>& arguments,
+    const std::string& log_path) {
   std::vector<char*> argv;
-  argv.push_back(const_cast<char*>(self.c_str()));
+  argv.push_back(const_cast<char*>(binary.c_str()));
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   int log = -1;
@@ -61,7 +62,7 @@ StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
       dup2(log, STDOUT_FILENO);
       dup2(log, STDERR_FILENO);
     }
-    execv(self.c_str(), argv.data());
+    execv(binary.c_str(), argv.data());
     _exit(127);
   }
   if (log >= 0) close(log);

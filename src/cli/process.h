@@ -16,8 +16,9 @@ namespace baton::cli {
 
 class ChildProcess {
  public:
-  // Runs this very binary with `arguments`; output goes to `log_path`, or is inherited if empty.
-  static StatusOr<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& arguments,
+  // Runs `binary` with `arguments`; output is appended to `log_path`, or inherited if empty.
+  static StatusOr<std::unique_ptr<ChildProcess>> Start(const std::string& binary,
+                                                       const std::vector<std::string>& arguments,
                                                        const std::string& log_path);
   ~ChildProcess();  // Stop with a short grace
   ChildProcess(const ChildProcess&) = delete;

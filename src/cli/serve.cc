@@ -1,0 +1,113 @@
+// `baton serve`: one worker.
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/model_path.h"
+#include "cli/serve.h"
+#include "cli/service.h"
+#include "server/model_text.h"
+
+namespace baton::cli {
+namespace {
+
+std::string StartLine(const std::string& role, const std::string& name, engine::Worker& w) {
+  const uint32_t slots = w.memory().slots() == nullptr ? 0 : w.memory().slots()->Stats().units;
+  std::string line = absl::StrCat(
+      "role ", role, ", model ", name, ", weights ", w.model().weight_bytes() >> 20,
+      " MiB, compute float32, ", w.memory().blocks_per_group(), " KV blocks of 16 tokens, ", slots,
+      " state slots of ", w.model().layout().slot_bytes(), " bytes");
+  for (const std::string& e : w.endpoints()) absl::StrAppend(&line, ", hand-off ", e);
+  return line;
+}
+
+server::NodeInfo Describe(const std::string& role, const std::string& name, engine::Worker& w) {
+  server::NodeInfo info;
+  info.role = role;
+  info.model = name;
+  info.fingerprint = w.model().fingerprint().Hex();
+  info.epoch = w.self().epoch.Hex();
+  for (const std::string& e : w.endpoints()) info.handoff[e.substr(0, e.find(':'))] = e;
+  info.max_model_len = w.engine().max_model_len();
+  info.vocab_size = w.engine().vocab_size();
+  return info;
+}
+
+server::StatusRows Rows(engine::Worker& w) {
+  const engine::EngineStats& s = w.engine().stats();
+  const HandoffStats& h = w.handoff_stats();
+  server::StatusRows rows;
+  auto add = [&](const char* name, auto value) { rows.emplace_back(name, absl::StrCat(value)); };
+  add("running", s.running.load());
+  add("waiting", s.waiting.load());
+  add("pulling", s.pulling.load());
+  add("steps", s.steps.load());
+  add("tokens computed", s.computed_rows.load());
+  add("checkpoints held", s.checkpoints_held.load());
+  add("preemptions", s.preemptions.load());
+  if (w.memory().slots() != nullptr)
+    add("state slots used", absl::StrCat(w.memory().slots()->Stats().used, " of ",
+                                         w.memory().slots()->Stats().units));
+  add("bundles pulled and verified", h.verified.load());
+  add("bundles offered", h.offers.load());
+  add("state bytes landed", h.state_bytes.load());
+  add("KV bytes landed", h.kv_bytes.load());
+  return rows;
+}
+
+}  // namespace
+
+int RunServe(const ServeFlags& f, const WorkerHook& hook) {
+  BlockSignals();
+  StatusOr<std::string> dir = ResolveModel(f.model);
+  if (!dir.ok()) return Fail(dir.status());
+  auto text = server::ModelText::Load(*dir, {f.http.chat_template, f.http.generation_config});
+  if (!text.ok()) return Fail(text.status());
+  auto model = LoadModel(*dir, f.engine);
+  if (!model.ok()) return Fail(model.status());
+  auto options = MakeWorkerOptions(**model, f.engine, f.handoff, f.role);
+  if (!options.ok()) return Fail(options.status());
+  options->engine.max_waiting = f.http.max_waiting;
+  if (hook) hook(&*options);
+  auto worker = engine::Worker::Create(model->get(), *std::move(options));
+  if (!worker.ok()) return Fail(worker.status());
+  engine::Worker& w = **worker;
+
+  const std::string name = ServedName(f.http, *dir);
+  server::IoPool io(1);
+  server::ServerOptions server_options = MakeServerOptions(f.http, name);
+  server_options.api.internal_endpoint = true;
+  server::ApiDeps deps;
+  deps.generator = &w.engine();
+  deps.text = text->get();
+  deps.metrics = std::make_shared<server::Metrics>(server::Metrics::Options{name, true});
+  AddWorkerMetrics(&w, deps.metrics.get());
+  deps.node_info = [&] { return Describe(f.role, name, w); };
+  deps.status_rows = [&] { return Rows(w); };
+  server::Server server(&io, server_options, deps);
+  const int code = ServeUntilSignal(&server, f.http, StartLine(f.role, name, w));
+  // Requests end before the loop that answers them, and the loop before what it answers from.
+  w.Stop();
+  io.Stop();
+  return code;
+}
+
+void AddServeFlags(CLI::App* app, ServeFlags* f) {
+  app->add_option("model", f->model, "model directory; default: the embedded demo model");
+  app->add_option("--role", f->role, "what this worker does")
+      ->check(CLI::IsMember({"all", "prefill", "decode"}))
+      ->capture_default_str();
+  AddHttpFlags(app, &f->http);
+  AddEngineFlags(app, &f->engine);
+  AddHandoffFlags(app, &f->handoff);
+}
+
+Run AddServe(CLI::App* app) {
+  auto f = std::make_shared<ServeFlags>();
+  AddServeFlags(app, f.get());
+  return [f] { return RunServe(*f, nullptr); };
+}
+
+}  // namespace baton::cli

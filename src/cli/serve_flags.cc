@@ -1,0 +1,156 @@
+#include "cli/serve_flags.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+
+namespace baton::cli {
+namespace {
+
+// Share of physical memory that pools may map; pages cost memory only when touched.
+constexpr double kPoolShare = 0.5;
+constexpr int64_t kBlocksMax = 1 << 20;
+
+uint64_t PhysicalBytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+// Enough for every sequence at full context, but no more than what memory holds.
+int64_t DefaultBlocks(const model::Model& model, int64_t max_num_seqs, uint64_t slot_bytes_all) {
+  uint64_t block_bytes = 0;
+  for (const KvGroup& g : model.layout().groups()) block_bytes += g.block_bytes;
+  if (block_bytes == 0) return 1;
+  const auto pool = static_cast<uint64_t>(kPoolShare * static_cast<double>(PhysicalBytes()));
+  const uint64_t left = pool > slot_bytes_all ? pool - slot_bytes_all : pool / 4;
+  const int64_t fits = static_cast<int64_t>(left / block_bytes);
+  const int64_t wanted = max_num_seqs * BlocksFor(model.max_model_len()) * 2;
+  return std::max<int64_t>(std::min({fits, wanted, kBlocksMax}), 64);
+}
+
+}  // namespace
+
+void AddHttpFlags(CLI::App* app, HttpFlags* f) {
+  app->add_option("--host", f->host, "address to listen on")->capture_default_str();
+  app->add_option("--port", f->port, "port to listen on; 0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--api-key", f->api_keys, "bearer keys that are accepted; none: open");
+  app->add_option("--served-model-name", f->served_names, "names clients may use for the model");
+  app->add_option("--chat-template", f->chat_template, "Jinja file instead of the model's");
+  app->add_option("--generation-config", f->generation_config,
+                  "auto: defaults from the model's generation_config.json; vllm: neutral ones")
+      ->check(CLI::IsMember({"auto", "vllm"}))
+      ->capture_default_str();
+  app->add_option("--shutdown-timeout", f->shutdown_timeout_s,
+                  "seconds running requests may take after SIGTERM")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  app->add_option("--max-waiting", f->max_waiting, "queued requests; more are answered 429")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--seed", f->seed, "seed of requests that name none")->capture_default_str();
+}
+
+void AddEngineFlags(CLI::App* app, EngineFlags* f) {
+  app->add_option("--threads", f->threads, "compute threads; 0: all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->add_option("--max-model-len", f->max_model_len, "context length; 0: the model's")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->capture_default_str();
+  app->add_option("--max-num-seqs", f->max_num_seqs, "sequences computed at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str();
+  app->add_option("--max-num-batched-tokens", f->max_num_batched_tokens,
+                  "tokens per step, prefill and decode together")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str();
+  app->add_option("--block-size", f->block_size, "tokens per KV block; always 16")
+      ->check(CLI::IsMember({int64_t{16}}))
+      ->capture_default_str();
+  app->add_option("--state-slots", f->state_slots,
+                  "recurrent states held, live and checkpoints; 0: three per sequence")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str();
+  app->add_option("--kv-blocks", f->kv_blocks, "KV blocks per group; 0: by memory")
+      ->check(CLI::Range(int64_t{0}, kBlocksMax))
+      ->capture_default_str();
+  app->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", f->prefix_caching,
+                "keep checkpoints and resume from them (default on)");
+  app->add_option("--kv-cache-dtype", f->kv_cache_dtype, "auto or float32")
+      ->check(CLI::IsMember({"auto", "float32"}));
+  app->add_option("--mamba-ssm-cache-dtype", f->mamba_ssm_cache_dtype, "auto or float32")
+      ->check(CLI::IsMember({"auto", "float32"}));
+}
+
+void AddHandoffFlags(CLI::App* app, HandoffFlags* f) {
+  app->add_option("--handoff-listen", f->listen,
+                  "endpoints peers pull from: tcp:HOST:PORT, shm:@NAME; default: both, any port");
+  app->add_option("--handoff-retries", f->retries, "further tries after a rejected hand-off")
+      ->check(CLI::Range(0, 16))
+      ->capture_default_str();
+  app->add_option("--on-reject", f->on_reject, "when the tries are used up")
+      ->check(CLI::IsMember({"recompute", "fail"}))
+      ->capture_default_str();
+  app->add_option("--lease-seconds", f->lease_seconds, "how long an offer stays pinned")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  app->add_option("--handoff-timeout", f->timeout_seconds, "seconds for ask, compute and pull")
+      ->check(CLI::Range(1, 36000))
+      ->capture_default_str();
+}
+
+int ThreadsOf(const EngineFlags& flags) {
+  if (flags.threads > 0) return flags.threads;
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+StatusOr<std::unique_ptr<model::Model>> LoadModel(const std::string& dir, const EngineFlags& flags) {
+  ThreadPool pool(ThreadsOf(flags));
+  model::LoadOptions options;
+  options.pool = &pool;
+  options.max_model_len = flags.max_model_len;
+  return model::Model::Load(dir, options);
+}
+
+StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
+                                                  const EngineFlags& f,
+                                                  const HandoffFlags& handoff,
+                                                  const std::string& role) {
+  if (f.max_num_batched_tokens < f.max_num_seqs)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max-num-batched-tokens is ", f.max_num_batched_tokens, " but --max-num-seqs is ",
+        f.max_num_seqs, ": a step must have room for one token of every sequence"));
+  engine::WorkerOptions o;
+  o.engine.threads = ThreadsOf(f);
+  o.engine.max_num_seqs = f.max_num_seqs;
+  o.engine.token_budget = f.max_num_batched_tokens;
+  o.engine.prefix_caching = f.prefix_caching;
+  o.engine.handoff_retries = handoff.retries;
+  o.engine.fail_on_reject = handoff.on_reject == "fail";
+  o.engine.serve_from_cache_only = role == "decode";
+  o.engine.handoff_timeout = std::chrono::seconds(handoff.timeout_seconds);
+  const int64_t slots = f.state_slots > 0 ? f.state_slots : 3 * f.max_num_seqs;
+  o.memory.slots = static_cast<uint32_t>(slots);
+  const uint64_t slot_bytes = model.layout().slot_bytes() * static_cast<uint64_t>(slots);
+  o.memory.blocks = static_cast<uint32_t>(
+      f.kv_blocks > 0 ? f.kv_blocks : DefaultBlocks(model, f.max_num_seqs, slot_bytes));
+  o.lease = std::chrono::seconds(handoff.lease_seconds);
+  o.listen = handoff.listen;
+  if (o.listen.empty() && role != "all")
+    o.listen = {"tcp:127.0.0.1:0", "shm:@baton-" + RandomBytes<NodeId>().Hex()};
+  return o;
+}
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace baton::cli

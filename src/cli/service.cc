@@ -1,0 +1,137 @@
+#include "cli/service.h"
+
+#include <signal.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace baton::cli {
+namespace {
+
+sigset_t EndSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+using server::MetricSample;
+
+void Put(std::vector<MetricSample>* out, MetricSample::Type type, std::string name,
+         std::string help, double value,
+         std::vector<std::pair<std::string, std::string>> labels = {}) {
+  out->push_back({std::move(name), std::move(help), type, std::move(labels), value});
+}
+
+void PutMemory(const engine::Worker& w, std::vector<MetricSample>* out) {
+  auto& memory = const_cast<engine::Worker&>(w).memory();
+  const PoolSet pools = memory.pools();
+  const auto gauge = MetricSample::Type::kGauge;
+  uint64_t quarantined = 0;
+  if (pools.slots != nullptr) {
+    const PoolStats s = pools.slots->Stats();
+    Put(out, gauge, "state_slots_used", "state slots in use", s.used);
+    Put(out, gauge, "state_slots_total", "state slots", s.units);
+    Put(out, gauge, "state_bytes", "bytes of state slots in use",
+        static_cast<double>(s.used) * static_cast<double>(s.unit_bytes));
+    quarantined += s.quarantined * s.unit_bytes;
+  }
+  double used = 0, total = 0;
+  for (BlockPool* p : pools.blocks) {
+    const PoolStats s = p->Stats();
+    used += s.used;
+    total += s.units;
+    quarantined += s.quarantined * s.unit_bytes;
+  }
+  Put(out, gauge, "kv_cache_usage_perc", "share of KV blocks in use", total > 0 ? used / total : 0);
+  Put(out, gauge, "quarantined_bytes", "bytes some writer may still touch",
+      static_cast<double>(quarantined));
+}
+
+void PutEngine(const engine::Worker& w, std::vector<MetricSample>* out) {
+  const engine::EngineStats& s = const_cast<engine::Worker&>(w).engine().stats();
+  const auto counter = MetricSample::Type::kCounter;
+  Put(out, MetricSample::Type::kGauge, "checkpoints", "checkpoints held",
+      static_cast<double>(s.checkpoints_held.load()));
+  Put(out, counter, "engine_steps_total", "engine steps", static_cast<double>(s.steps.load()));
+  Put(out, counter, "computed_tokens_total", "tokens run through the model",
+      static_cast<double>(s.computed_rows.load()));
+  Put(out, counter, "num_preemptions_total", "sequences that gave their memory back",
+      static_cast<double>(s.preemptions.load()));
+  Put(out, counter, "checkpoint_rejects_total", "checkpoints that failed verification",
+      static_cast<double>(s.checkpoint_rejects.load()));
+}
+
+void PutHandoff(const engine::Worker& w, std::vector<MetricSample>* out) {
+  const HandoffStats& s = w.handoff_stats();
+  const auto counter = MetricSample::Type::kCounter;
+  Put(out, counter, "handoff_pulls_total", "bundles asked of peers",
+      static_cast<double>(s.pulls.load()));
+  Put(out, counter, "handoff_offers_total", "bundles offered to peers",
+      static_cast<double>(s.offers.load()));
+  Put(out, counter, "handoff_protocol_errors_total", "garbage on the hand-off port",
+      static_cast<double>(s.protocol_errors.load()));
+  Put(out, counter, "handoff_leases_expired_total", "offers whose lease ran out",
+      static_cast<double>(s.leases_expired.load()));
+}
+
+}  // namespace
+
+void BlockSignals() {
+  const sigset_t set = EndSignals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+void WaitForSignal() {
+  const sigset_t set = EndSignals();
+  int number = 0;
+  sigwait(&set, &number);
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+std::string ServedName(const HttpFlags& flags, const std::string& model_dir) {
+  if (!flags.served_names.empty()) return flags.served_names[0];
+  return std::filesystem::weakly_canonical(model_dir).filename().string();
+}
+
+server::ServerOptions MakeServerOptions(const HttpFlags& flags, const std::string& model_name) {
+  server::ServerOptions o;
+  o.http.host = flags.host;
+  o.http.port = static_cast<uint16_t>(flags.port);
+  o.api.served_model_names = flags.served_names;
+  if (o.api.served_model_names.empty()) o.api.served_model_names = {model_name};
+  o.api.api_keys = flags.api_keys;
+  o.api.version = BATON_VERSION;
+  o.api.choices_in_flight_max = flags.max_waiting;
+  return o;
+}
+
+void AddWorkerMetrics(const engine::Worker* worker, server::Metrics* metrics) {
+  metrics->AddCollector([worker] {
+    std::vector<MetricSample> out;
+    PutMemory(*worker, &out);
+    PutEngine(*worker, &out);
+    PutHandoff(*worker, &out);
+    return out;
+  });
+}
+
+int ServeUntilSignal(server::Server* server, const HttpFlags& flags, const std::string& line) {
+  if (const Status started = server->Start(); !started.ok()) return Fail(started);
+  LogInfo(absl::StrCat("serving at ", server->address(), ", ", line));
+  WaitForSignal();
+  LogInfo("draining; a second signal kills");
+  const bool clean = server->Drain(std::chrono::seconds(flags.shutdown_timeout_s));
+  server->Stop();
+  LogInfo(clean ? "stopped" : "stopped; some requests were aborted");
+  return 0;
+}
+
+}  // namespace baton::cli
