@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -63,6 +64,7 @@ class SocketStream {
   Link::Event WaitReadable(Instant deadline);
   void Interrupt();
   void Close();
+  bool closed() const { return closed_.load(); }
   const std::string& peer() const { return peer_; }
   const Clock* clock() const { return clock_; }
 

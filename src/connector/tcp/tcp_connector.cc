@@ -72,7 +72,11 @@ void Tune(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
 }
 
-using TcpLink = SocketLink<Link>;
+// A type of its own, so that Pull can tell it from other links over sockets.
+class TcpLink final : public SocketLink<Link> {
+ public:
+  using SocketLink<Link>::SocketLink;
+};
 
 class TcpSourceLink final : public SocketLink<SourceLink> {
  public:
