@@ -71,7 +71,8 @@ std::string Cluster::LogTail(const Child& child) const {
 
 Status Cluster::Launch(Child* child) {
   BATON_ASSIGN_OR_RETURN(child->process,
-                         ChildProcess::Start(SelfPath(), child->arguments, LogPath(*child)));
+                         ChildProcess::Start(
+                             options_.binary.empty() ? SelfPath() : options_.binary, child->arguments, LogPath(*child)));
   child->started = std::chrono::steady_clock::now();
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 namespace baton::cli {
 
 struct ClusterOptions {
+  std::string binary;  // empty: this very binary
   std::string model_dir;
   int port = 8000;  // of the router; 0: any free one
   std::string host = "127.0.0.1";

@@ -1,0 +1,297 @@
+// The three processes as a user runs them, over HTTP: same bits as in one process, kills at any
+// moment, many streams, garbage on the ports.
+#include <httplib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "cli/cluster.h"
+#include "gtest/gtest.h"
+#include "support/deployment.h"
+
+namespace baton::testing {
+namespace {
+
+using cli::BlockingHttp;
+using cli::Cluster;
+using cli::ClusterOptions;
+
+struct Reply {
+  int status = 0;
+  std::vector<TokenId> tokens;
+  std::string hash;
+  Json debug;
+  std::string body;
+};
+
+std::unique_ptr<Cluster> StartCluster(const std::string& model_dir, const std::string& connector,
+                                      std::vector<std::string> worker_flags = {}) {
+  ClusterOptions options;
+  options.binary = BATON_BINARY;
+  options.model_dir = model_dir;
+  options.port = 0;
+  options.connector = connector;
+  options.worker_flags = std::move(worker_flags);
+  options.log_dir = ::testing::TempDir();
+  BlockingHttp http;
+  auto cluster = Cluster::Start(options, &http);
+  if (!cluster.ok()) ADD_FAILURE() << cluster.status();
+  BATON_CHECK(cluster.ok());
+  return *std::move(cluster);
+}
+
+Json Body(const engine::GenerateRequest& r) {
+  Json body;
+  body["prompt"] = r.prompt;
+  body["max_tokens"] = r.sampling.max_tokens;
+  body["temperature"] = r.sampling.temperature;
+  body["top_p"] = r.sampling.top_p;
+  body["seed"] = r.sampling.seed;
+  body["ignore_eos"] = true;
+  body["baton_debug"] = true;
+  return body;
+}
+
+Reply Complete(BlockingHttp* http, const std::string& url, const Json& body) {
+  Reply reply;
+  const auto answer = http->Post(url + "/v1/completions", body.dump());
+  if (!answer.ok()) {
+    reply.body = std::string(answer.status().message());
+    return reply;
+  }
+  reply.status = answer->status;
+  reply.body = answer->body;
+  if (answer->status != 200) return reply;
+  const Json json = Json::parse(answer->body);
+  reply.debug = json["baton"];
+  reply.hash = reply.debug["logits_hash"];
+  reply.tokens = reply.debug["token_ids"].get<std::vector<TokenId>>();
+  return reply;
+}
+
+std::vector<engine::GenerateRequest> Requests(const model::Model& m, size_t count, bool greedy) {
+  std::vector<engine::GenerateRequest> out(count);
+  for (size_t i = 0; i < count; ++i) {
+    out[i].prompt = RandomPrompt(40 + i, 20 + 37 * i % 180, m.vocab_size());
+    out[i].sampling.max_tokens = 24;
+    out[i].sampling.temperature = greedy ? 0 : 0.9;
+    out[i].sampling.top_p = greedy ? 1 : 0.9;
+    out[i].sampling.seed = 3 + i;
+  }
+  return out;
+}
+
+struct Truth {
+  std::vector<TokenId> tokens;
+  std::string hash;
+};
+
+// What one process without any cache says.
+std::vector<Truth> Cold(std::shared_ptr<const model::Model> model,
+                        const std::vector<engine::GenerateRequest>& requests) {
+  DeploymentOptions options;
+  options.engine.prefix_caching = false;
+  Deployment d(std::move(model), options);
+  std::vector<Truth> truths;
+  for (const auto& r : requests) {
+    auto sink = d.Start(r);
+    sink->Wait();
+    truths.push_back({sink->tokens(), sink->logits_hash().Hex()});
+  }
+  return truths;
+}
+
+class Processes : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
+  const std::string dir = SourcePath(GetParam());
+  auto model = LoadModel(dir);
+  const Layout& layout = model->layout();
+  for (const std::string connector : {"shm", "tcp"}) {
+    auto cluster = StartCluster(dir, connector);
+    for (const bool greedy : {true, false}) {
+      auto requests = Requests(*model, 8, greedy);
+      for (int turn = 0; turn < 2; ++turn) {
+        const auto truths = Cold(model, requests);
+        std::vector<Reply> replies(requests.size());
+        std::vector<std::thread> threads;
+        for (size_t i = 0; i < requests.size(); ++i)
+          threads.emplace_back([&, i] {
+            BlockingHttp http;
+            replies[i] = Complete(&http, cluster->url(), Body(requests[i]));
+          });
+        for (auto& t : threads) t.join();
+        for (size_t i = 0; i < requests.size(); ++i) {
+          ASSERT_EQ(replies[i].status, 200) << replies[i].body;
+          EXPECT_EQ(replies[i].tokens, truths[i].tokens);
+          EXPECT_EQ(replies[i].hash, truths[i].hash);
+          const Json& usage = replies[i].debug;
+          EXPECT_EQ(usage["rejects"], 0);
+          EXPECT_EQ(usage["recomputed_tokens"], 0);
+          const int64_t g = HandoffBoundary(static_cast<int64_t>(requests[i].prompt.size()));
+          if (g > 0) {
+            EXPECT_LE(usage["local_prefill_tokens"].get<int64_t>(), 16);
+            ASSERT_EQ(usage["handoffs"].size(), 1u) << usage;
+            const Json& h = usage["handoffs"][0];
+            EXPECT_EQ(h["connector"], connector);
+            EXPECT_EQ(h["state_bytes"].get<uint64_t>(), layout.state_payload_bytes());
+            EXPECT_EQ(h["kv_bytes"].get<uint64_t>(), layout.KvPayloadBytes(static_cast<uint64_t>(g)));
+          }
+          // The next turn continues this one.
+          auto& prompt = requests[i].prompt;
+          prompt.insert(prompt.end(), replies[i].tokens.begin(), replies[i].tokens.end());
+          const auto more = RandomPrompt(70 + i, 21, model->vocab_size());
+          prompt.insert(prompt.end(), more.begin(), more.end());
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Processes,
+                         ::testing::Values("test/golden/goldens/llama",
+                                           "test/golden/goldens/granitemoehybrid",
+                                           "test/golden/goldens/bamba",
+                                           "test/golden/goldens/jamba", "models/demo"),
+                         [](const auto& info) {
+                           const std::string s = info.param;
+                           return s.substr(s.rfind('/') + 1);
+                         });
+
+class DemoProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = SourcePath("models/demo");
+    model_ = LoadModel(dir_);
+  }
+  std::string dir_;
+  std::shared_ptr<const model::Model> model_;
+};
+
+// Kills either worker at random moments while requests run; every request ends with its own tokens.
+TEST_F(DemoProcesses, KillsAtAnyMomentLoseNothing) {
+  const int kills = std::getenv("BATON_LONG") != nullptr ? 50 : 8;
+  auto cluster = StartCluster(dir_, "shm");
+  const auto requests = Requests(*model_, 12, false);
+  std::vector<engine::GenerateRequest> long_requests = requests;
+  for (auto& r : long_requests) r.sampling.max_tokens = 120;
+  const auto truths = Cold(model_, long_requests);
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0}, lost{0}, served{0};
+  std::vector<std::thread> clients;
+  for (size_t c = 0; c < 6; ++c)
+    clients.emplace_back([&, c] {
+      BlockingHttp http;
+      for (size_t i = c; !done.load(); i = (i + 5) % long_requests.size()) {
+        const Reply reply = Complete(&http, cluster->url(), Body(long_requests[i]));
+        if (reply.status != 200) {
+          ++lost;
+          ADD_FAILURE() << reply.status << " " << reply.body;
+        } else if (reply.tokens != truths[i].tokens || reply.hash != truths[i].hash) {
+          ++wrong;
+        }
+        ++served;
+      }
+    });
+  SplitMix64 rng(11);
+  for (int k = 0; k < kills; ++k) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200 + rng.Below(500)));
+    kill(cluster->pid(rng.Below(2)), SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    cluster->Supervise();
+  }
+  done = true;
+  for (auto& t : clients) t.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(lost.load(), 0);
+  EXPECT_GT(served.load(), kills);
+  std::printf("%d kills, %d requests, %d wrong, %d lost\n", kills, served.load(), wrong.load(),
+              lost.load());
+}
+
+TEST_F(DemoProcesses, ManyStreamsAtOnce) {
+  auto cluster = StartCluster(dir_, "shm");
+  const std::string address = cluster->url().substr(7);
+  std::atomic<int> whole{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 256; ++i)
+    threads.emplace_back([&, i] {
+      httplib::Client client(cluster->url());
+      client.set_read_timeout(240);
+      client.set_connection_timeout(30);
+      Json body = Body(Requests(*model_, 1, true)[0]);
+      body["prompt"] = RandomPrompt(static_cast<uint64_t>(i), 30, model_->vocab_size());
+      body["stream"] = true;
+      body["max_tokens"] = 12;
+      const auto answer = client.Post("/v1/completions", body.dump(), "application/json");
+      if (answer && answer->status == 200 &&
+          answer->body.find("data: [DONE]") != std::string::npos &&
+          answer->body.find("\"error\"") == std::string::npos)
+        ++whole;
+    });
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(whole.load(), 256);
+}
+
+TEST_F(DemoProcesses, GarbageOnTheHandoffPortHarmsNobody) {
+  auto cluster = StartCluster(dir_, "tcp");
+  BlockingHttp http;
+  const auto health = http.Get(cluster->prefill_url() + "/health");
+  ASSERT_TRUE(health.ok());
+  const std::string tcp = Json::parse(health->body)["handoff"]["tcp"];
+  const int port = std::stoi(tcp.substr(tcp.rfind(':') + 1));
+  SplitMix64 rng(1);
+  for (int i = 0; i < 40; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(static_cast<uint16_t>(port));
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof(a)), 0);
+    std::string junk(rng.Below(5000), '\0');
+    for (char& c : junk) c = static_cast<char>(rng.Next());
+    if (i % 3 == 0) junk = "GET / HTTP/1.1\r\n\r\n" + junk;
+    (void)!send(fd, junk.data(), junk.size(), MSG_NOSIGNAL);
+    if (i % 2 == 0) shutdown(fd, SHUT_WR);
+    close(fd);
+  }
+  const auto requests = Requests(*model_, 2, true);
+  const auto truths = Cold(model_, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(Complete(&http, cluster->url(), Body(requests[i])).tokens, truths[i].tokens);
+}
+
+TEST_F(DemoProcesses, ClientGoneInMidStreamFreesTheWorker) {
+  auto cluster = StartCluster(dir_, "shm");
+  Json body = Body(Requests(*model_, 1, true)[0]);
+  body["stream"] = true;
+  body["max_tokens"] = 5000;
+  for (int i = 0; i < 20; ++i) {
+    httplib::Client client(cluster->url());
+    int pieces = 0;
+    httplib::Request request;
+    request.method = "POST";
+    request.path = "/v1/completions";
+    request.body = body.dump();
+    request.set_header("Content-Type", "application/json");
+    request.content_receiver = [&](const char*, size_t, uint64_t, uint64_t) { return ++pieces < 3; };
+    client.send(request);
+  }
+  BlockingHttp http;
+  bool idle = false;
+  for (int i = 0; i < 200 && !idle; ++i) {
+    const auto metrics = http.Get(cluster->decode_url() + "/metrics");
+    idle = metrics.ok() &&
+           metrics->body.find("baton:num_requests_running{model_name=\"demo\"} 0") != std::string::npos;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_TRUE(idle) << "requests of clients that left still run";
+}
+
+}  // namespace
+}  // namespace baton::testing
