@@ -111,6 +111,8 @@ class UnitPool {
   using Handle = UnitHandle<Kind>;
   using Lease = UnitLease<Kind>;
   using LeaseSet = UnitLeaseSet<Kind>;
+  UnitPool(const UnitPool&) = delete;
+  UnitPool& operator=(const UnitPool&) = delete;
 
   // Carves units * unit_bytes out of the arena. kInvalidArgument on a zero or overflowing size,
   // kResourceExhausted if the arena has no room.

@@ -110,8 +110,8 @@ struct PoolOptions {
 };
 
 struct ReserveOptions {
-  OwnerId owner;
-  Attempt attempt;
+  OwnerId owner{};
+  Attempt attempt{};
   FillMode fill = FillMode::kZero;
 };
 
