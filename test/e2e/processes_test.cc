@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/json.h"
@@ -236,6 +238,74 @@ TEST_F(DemoProcesses, ManyStreamsAtOnce) {
     });
   for (auto& t : threads) t.join();
   EXPECT_EQ(whole.load(), 256);
+}
+
+// Clock ticks of CPU time a process has used.
+long CpuTicks(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(in, line);
+  std::istringstream rest(line.substr(line.rfind(')') + 2));
+  std::string field;
+  long total = 0;
+  for (int i = 3; rest >> field; ++i)
+    if (i == 14 || i == 15) total += std::stol(field);
+  return total;
+}
+
+long ResidentPages(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/statm");
+  long size = 0, resident = 0;
+  in >> size >> resident;
+  return resident;
+}
+
+// CPU time, not wall time: nothing else on the machine can change it.
+TEST_F(DemoProcesses, IdleProcessesUseNoCpu) {
+  const int seconds = std::getenv("BATON_LONG") != nullptr ? 30 : 6;
+  auto cluster = StartCluster(dir_, "shm");
+  BlockingHttp http;
+  ASSERT_EQ(Complete(&http, cluster->url(), Body(Requests(*model_, 1, true)[0])).status, 200);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  long before = 0, after = 0;
+  for (size_t i = 0; i < 3; ++i) before += CpuTicks(cluster->pid(i));
+  std::this_thread::sleep_for(std::chrono::seconds(seconds));
+  for (size_t i = 0; i < 3; ++i) after += CpuTicks(cluster->pid(i));
+  const double share = double(after - before) / double(sysconf(_SC_CLK_TCK)) / seconds;
+  std::printf("idle: %.3f %% of a core for three processes\n", 100 * share);
+  // One tick of slack: the clock's resolution.
+  EXPECT_LE(after - before, std::max(1L, long(0.005 * seconds * double(sysconf(_SC_CLK_TCK)))));
+}
+
+TEST_F(DemoProcesses, MemoryDoesNotGrowWithRequests) {
+  if (std::getenv("BATON_LONG") == nullptr) GTEST_SKIP() << "long: set BATON_LONG=1";
+  auto cluster = StartCluster(dir_, "shm", {"--state-slots", "64", "--max-num-seqs", "16"});
+  auto run = [&](int from, int to) {
+    std::vector<std::thread> threads;
+    std::atomic<int> next{from};
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        BlockingHttp http;
+        for (int i = next++; i < to; i = next++) {
+          engine::GenerateRequest r;
+          r.prompt = RandomPrompt(static_cast<uint64_t>(i), 20 + static_cast<size_t>(i % 100),
+                                  model_->vocab_size());
+          r.sampling.max_tokens = 16;
+          r.sampling.temperature = 0;
+          EXPECT_EQ(Complete(&http, cluster->url(), Body(r)).status, 200);
+        }
+      });
+    for (auto& t : threads) t.join();
+  };
+  run(0, 300);
+  long at300[3];
+  for (size_t i = 0; i < 3; ++i) at300[i] = ResidentPages(cluster->pid(i));
+  run(300, 1000);
+  for (size_t i = 0; i < 3; ++i) {
+    const double ratio = double(ResidentPages(cluster->pid(i))) / double(at300[i]);
+    std::printf("RSS of process %zu after 1000 requests / after 300: %.4f\n", i, ratio);
+    EXPECT_LE(ratio, 1.02) << i;
+  }
 }
 
 TEST_F(DemoProcesses, GarbageOnTheHandoffPortHarmsNobody) {
