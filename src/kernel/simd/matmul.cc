@@ -24,9 +24,20 @@ namespace {
 
 constexpr int kStreamRows = 4;
 constexpr int kTileRows = kParts == 1 ? 16 : 6;
-constexpr int kBlockRows = kTileRows * (64 / kTileRows);
+constexpr int kBlockRows = kParts == 1 ? 16 : 24;
+constexpr int kBlockPanels = 32;
 constexpr int kBlockDepth = 256;
 constexpr int kPrefetchBytes = 2048;
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+// Cuts `total` into the fewest pieces of at most `most`, as equal as possible.
+HWY_INLINE int64_t Pieces(int64_t total, int64_t most) { return (total + most - 1) / most; }
+HWY_INLINE Range Cut(int64_t total, int64_t pieces, int64_t i) {
+  return {total * i / pieces, total * (i + 1) / pieces};
+}
 
 // Weight formats: widening is exact, so only the speed differs.
 struct F32 {
@@ -55,35 +66,69 @@ HWY_INLINE Outputs OutputsAt(const MatmulArgs& a, int64_t row, int64_t panel) {
   return {a.y + row * a.ldy + panel * kLanes, a.ldy, left < kLanes ? left : kLanes};
 }
 
+// A last panel with fewer columns: lane by lane range, out of the way of the common case.
+template <int R>
+HWY_NOINLINE void LoadPartial(const Outputs& o, V (&acc)[R][kParts]) {
+  for (int r = 0; r < R; ++r)
+    for (int64_t j = 0; j * kW < o.width; ++j) {
+      const float* p = o.y + r * o.ld + j * kW;
+      const int64_t left = o.width - j * kW;
+      acc[r][j] = left >= kW ? Load(Whole(), p) : Load(Part{left}, p);
+    }
+}
+template <int R>
+HWY_NOINLINE void StorePartial(const Outputs& o, const V (&acc)[R][kParts]) {
+  for (int r = 0; r < R; ++r)
+    for (int64_t j = 0; j * kW < o.width; ++j) {
+      float* p = o.y + r * o.ld + j * kW;
+      const int64_t left = o.width - j * kW;
+      left >= kW ? Store(Whole(), acc[r][j], p) : Store(Part{left}, acc[r][j], p);
+    }
+}
+
 template <int R>
 HWY_INLINE void LoadAcc(const Outputs& o, bool load, V (&acc)[R][kParts]) {
   HWY_UNROLL(16)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kParts; ++j) {
-      const int64_t left = o.width - j * kW;
-      acc[r][j] = hn::Zero(D());
-      if (!load || left <= 0) continue;
-      const float* p = o.y + r * o.ld + j * kW;
-      acc[r][j] = left >= kW ? Load(Whole(), p) : Load(Part{left}, p);
+    for (int j = 0; j < kParts; ++j) acc[r][j] = hn::Zero(D());
+  }
+  if (!load) return;
+  if (HWY_UNLIKELY(o.width < kLanes)) {
+    V tmp[R][kParts];  // keeps acc itself in registers
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < kParts; ++j) tmp[r][j] = hn::Zero(D());
+    LoadPartial<R>(o, tmp);
+    HWY_UNROLL(16)
+    for (int r = 0; r < R; ++r) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kParts; ++j) acc[r][j] = tmp[r][j];
     }
+    return;
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < R; ++r) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kParts; ++j) acc[r][j] = Load(Whole(), o.y + r * o.ld + j * kW);
   }
 }
 
 template <int R>
 HWY_INLINE void StoreAcc(const Outputs& o, const V (&acc)[R][kParts]) {
+  if (HWY_UNLIKELY(o.width < kLanes)) {
+    V tmp[R][kParts];
+    HWY_UNROLL(16)
+    for (int r = 0; r < R; ++r) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kParts; ++j) tmp[r][j] = acc[r][j];
+    }
+    StorePartial<R>(o, tmp);
+    return;
+  }
   HWY_UNROLL(16)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kParts; ++j) {
-      const int64_t left = o.width - j * kW;
-      float* p = o.y + r * o.ld + j * kW;
-      if (left >= kW) {
-        Store(Whole(), acc[r][j], p);
-      } else if (left > 0) {
-        Store(Part{left}, acc[r][j], p);
-      }
-    }
+    for (int j = 0; j < kParts; ++j) Store(Whole(), acc[r][j], o.y + r * o.ld + j * kW);
   }
 }
 
@@ -133,6 +178,10 @@ HWY_NOINLINE void Tile(
     const float* x, const typename W::T* w, int64_t depth, const Outputs& o, bool load) {
   V acc[R][kParts];
   LoadAcc<R>(o, load, acc);
+  // The next panel's outputs, wanted after this tile: rows of y are far apart, which no hardware
+  // prefetcher follows.
+  HWY_UNROLL(16)
+  for (int r = 0; r < R; ++r) hwy::Prefetch(o.y + r * o.ld + kLanes);
   HWY_UNROLL(2)
   for (int64_t k = 0; k < depth; ++k) {
     V wk[kParts];
@@ -180,24 +229,22 @@ HWY_INLINE void TileOf(int64_t rows,
   }
 }
 
-// `total` cut into pieces of at most `most`, as equal as possible: piece i of n starts here.
-HWY_INLINE int64_t Cut(int64_t total, int64_t pieces, int64_t i) { return total * i / pieces; }
-
-// Rows [row, row + rows), rows <= kBlockRows, and k in [k0, k0 + depth) of every panel.
+// Rows [row, row + rows), rows <= kBlockRows, and k in [k0, k0 + depth) of panels [begin, end).
 template <class W>
-void Block(const MatmulArgs& a, int64_t row, int64_t rows, int64_t k0, int64_t depth, float* xp) {
+void Block(const MatmulArgs& a, const Range& row, const Range& k, const Range& panel) {
   using T = typename W::T;
-  for (int64_t r = 0; r < rows; ++r)
-    std::memcpy(xp + r * kBlockDepth, a.x + (row + r) * a.ldx + k0,
-                static_cast<size_t>(depth) * sizeof(float));
-  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  const bool load = a.accumulate || k0 > 0;
-  for (int64_t p = a.panel_begin; p < a.panel_end; ++p) {
-    const T* w = static_cast<const T*>(a.w->data()) + (p * a.w->cols() + k0) * kLanes;
+  HWY_ALIGN float xp[kBlockRows * kBlockDepth];
+  for (int64_t r = 0; r < row.size(); ++r)
+    std::memcpy(xp + r * kBlockDepth, a.x + (row.begin + r) * a.ldx + k.begin,
+                static_cast<size_t>(k.size()) * sizeof(float));
+  const int64_t tiles = Pieces(row.size(), kTileRows);
+  const bool load = a.accumulate || k.begin > 0;
+  for (int64_t p = panel.begin; p < panel.end; ++p) {
+    const T* w = static_cast<const T*>(a.w->data()) + (p * a.w->cols() + k.begin) * kLanes;
     for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t r0 = Cut(rows, tiles, i);
-      TileOf<W>(Cut(rows, tiles, i + 1) - r0, xp + r0 * kBlockDepth, w, depth,
-                OutputsAt(a, row + r0, p), load);
+      const Range r = Cut(row.size(), tiles, i);
+      TileOf<W>(r.size(), xp + r.begin * kBlockDepth, w, k.size(),
+                OutputsAt(a, row.begin + r.begin, p), load);
     }
   }
 }
@@ -216,15 +263,18 @@ void MatmulOf(const MatmulArgs& a) {
     default:
       break;
   }
-  HWY_ALIGN float xp[kBlockRows * kBlockDepth];
-  const int64_t blocks = (a.rows + kBlockRows - 1) / kBlockRows;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t row = Cut(a.rows, blocks, i);
-    const int64_t rows = Cut(a.rows, blocks, i + 1) - row;
-    for (int64_t k0 = 0; k0 < a.w->cols(); k0 += kBlockDepth) {
-      const int64_t left = a.w->cols() - k0;
-      Block<W>(a, row, rows, k0, left < kBlockDepth ? left : kBlockDepth, xp);
-    }
+  const int64_t depth = a.w->cols();
+  const int64_t panels = a.panel_end - a.panel_begin;
+  const int64_t panel_cuts = Pieces(panels, kBlockPanels);
+  const int64_t depth_cuts = Pieces(depth, kBlockDepth);
+  const int64_t row_cuts = Pieces(a.rows, kBlockRows);
+  for (int64_t p = 0; p < panel_cuts; ++p) {
+    Range panel = Cut(panels, panel_cuts, p);
+    panel.begin += a.panel_begin;
+    panel.end += a.panel_begin;
+    for (int64_t k = 0; k < depth_cuts; ++k)
+      for (int64_t r = 0; r < row_cuts; ++r)
+        Block<W>(a, Cut(a.rows, row_cuts, r), Cut(depth, depth_cuts, k), panel);
   }
 }
 
