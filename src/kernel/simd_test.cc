@@ -1,6 +1,7 @@
 // Every compiled target this CPU can run, against the reference, bit for bit, over awkward shapes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -139,6 +140,207 @@ TEST_P(SimdTest, MatmulRowsDoNotDependOnTheirNumberOrThePanelRange) {
       r += n;
     }
     ASSERT_TRUE(SameBits(pieces, whole));
+  }
+}
+
+// KV blocks with garbage in every token from `len` on.
+struct Cache {
+  Cache(Random* rnd, int64_t len, int64_t dim) {
+    const int64_t blocks = (len + 15) / 16 + 1;
+    const int64_t size = 2 * dim * 16;
+    data = rnd->Uniform(blocks * size + 3);
+    for (int64_t b = 0; b < blocks; ++b) {
+      // Blocks in reverse order: neighbours in the sequence are not neighbours in memory.
+      float* block = data.data() + (blocks - 1 - b) * size + 3;
+      table.push_back(block);
+      for (int64_t t = std::max<int64_t>(0, len - b * 16); t < 16; ++t) {
+        for (int64_t d = 0; d < dim; ++d) {
+          block[d * 16 + t] = rnd->Int(0, 1) != 0 ? kNaN : 3e38f;
+          block[(16 + t) * dim + d] = rnd->Int(0, 1) != 0 ? kNaN : -kInf;
+        }
+      }
+    }
+  }
+  Vec data;
+  std::vector<const float*> table;
+};
+
+AttentionArgs AttentionOn(const Cache& cache, int64_t dim, int64_t group, const Vec& q, Vec* out) {
+  return {.blocks = cache.table.data(),
+          .k_offset = 0,
+          .v_offset = dim * 16,
+          .head_dim = dim,
+          .group = group,
+          .rows = 1,
+          .first_len = 1,
+          .scale = 0.4f,
+          .q = q.data(),
+          .ldq = group * dim,
+          .out = out->data(),
+          .ldo = group * dim};
+}
+
+TEST_P(SimdTest, AttentionGivesTheSameBits) {
+  Random rnd(4);
+  const int64_t dims[] = {8, 16, 20, 24, 32, 40, 64, 80, 96, 128, 192, 256};
+  for (int i = 0; i < 120; ++i) {
+    const int64_t dim = dims[i % 12];
+    const int64_t group = rnd.Int(1, 5);
+    const int64_t rows = i % 5 == 0 ? rnd.Int(17, 70) : rnd.Int(1, 9);
+    const int64_t first = i % 3 == 0   ? rnd.Int(1, 20)
+                          : i % 3 == 1 ? rnd.Int(240, 270)
+                                       : rnd.Int(500, 800);
+    const Cache cache(&rnd, first + rows - 1, dim);
+    const Vec q = rnd.Uniform(rows * group * dim, -4, 4);
+    Vec want(q.size()), got(q.size());
+    AttentionArgs a = AttentionOn(cache, dim, group, q, &want);
+    a.rows = rows;
+    a.first_len = first;
+    ref().attention(a);
+    a.out = got.data();
+    simd().attention(a);
+    ASSERT_TRUE(SameBits(got, want))
+        << "dim " << dim << " group " << group << " rows " << rows << " first " << first;
+    for (float v : got) ASSERT_TRUE(std::isfinite(v)) << "garbage came through the mask";
+  }
+}
+
+TEST_P(SimdTest, AttentionRowsDoNotDependOnTheirNumber) {
+  Random rnd(5);
+  const int64_t dim = 64, group = 3, rows = 40, first = 230;
+  const Cache cache(&rnd, first + rows - 1, dim);
+  const Vec q = rnd.Uniform(rows * group * dim, -4, 4);
+  Vec whole(q.size()), single(q.size());
+  AttentionArgs a = AttentionOn(cache, dim, group, q, &whole);
+  a.rows = rows;
+  a.first_len = first;
+  simd().attention(a);
+  for (int64_t r = 0; r < rows; ++r) {
+    a.rows = 1;
+    a.first_len = first + r;
+    a.q = q.data() + r * group * dim;
+    a.out = single.data() + r * group * dim;
+    simd().attention(a);
+  }
+  EXPECT_TRUE(SameBits(single, whole));
+}
+
+TEST_P(SimdTest, ConvGivesTheSameBits) {
+  Random rnd(6);
+  for (int i = 0; i < 160; ++i) {
+    const int64_t width = rnd.Int(2, 8), tokens = rnd.Int(1, 40);
+    const int64_t channels = i % 8 == 0 ? rnd.Int(500, 1100) : rnd.Int(1, 90);
+    const int64_t begin = rnd.Int(0, channels - 1), end = rnd.Int(begin, channels);
+    const Vec w = rnd.Uniform(width * channels), bias = rnd.Uniform(channels);
+    const Vec x = rnd.Uniform(tokens * channels), start = rnd.Uniform((width - 1) * channels);
+    Vec state[2] = {start, start}, y[2] = {x, x};
+    for (int k = 0; k < 2; ++k) {
+      (k == 0 ? ref() : simd())
+          .conv({.state = state[k].data(),
+                 .channels = channels,
+                 .begin = begin,
+                 .end = end,
+                 .width = width,
+                 .weight = w.data(),
+                 .bias = i % 3 == 0 ? nullptr : bias.data(),
+                 .tokens = tokens,
+                 .x = x.data(),
+                 .ldx = channels,
+                 .y = y[k].data(),
+                 .ldy = channels,
+                 .silu = i % 2 == 0});
+    }
+    ASSERT_TRUE(SameBits(y[1], y[0])) << "width " << width << " tokens " << tokens;
+    ASSERT_TRUE(SameBits(state[1], state[0])) << "width " << width << " tokens " << tokens;
+  }
+}
+
+// Runs `tokens` tokens in calls of random size, or one call where rnd is null.
+template <class Args, class Fn>
+void InPieces(Args a, Random* rnd, const Fn& kernel) {
+  const int64_t tokens = a.tokens;
+  for (int64_t t = 0; t < tokens;) {
+    a.tokens = rnd == nullptr ? tokens : std::min<int64_t>(rnd->Int(1, 20), tokens - t);
+    kernel(a);
+    t += a.tokens;
+    a.x += a.tokens * a.ldx;
+    a.b += a.tokens * a.ldbc;
+    a.c += a.tokens * a.ldbc;
+    a.dt += a.tokens * a.lddt;
+    if constexpr (requires { a.decay; }) a.decay += a.tokens * a.lddt;
+    a.y += a.tokens * a.ldy;
+  }
+}
+
+TEST_P(SimdTest, Mamba2GivesTheSameBitsHoweverTheTokensAreCut) {
+  Random rnd(7);
+  for (int i = 0; i < 100; ++i) {
+    const int64_t n = i % 2 == 0 ? rnd.Int(1, 12) * 8 : rnd.Int(8, 128);
+    const int64_t p = i % 3 != 0 ? rnd.Int(1, 8) * 8 : rnd.Int(1, 70);
+    const int64_t tokens = i % 4 == 0 ? rnd.Int(1, 3) : rnd.Int(1, 40);
+    const Vec x = rnd.Uniform(tokens * p), bc = rnd.Uniform(tokens * 2 * n);
+    const Vec dt = rnd.Uniform(tokens, 0, 1), decay = rnd.Uniform(tokens, 0, 1);
+    const Vec start = rnd.Uniform(n * p);
+    Vec state[3] = {start, start, start}, y[3] = {x, x, x};
+    for (int k = 0; k < 3; ++k) {
+      InPieces(Mamba2Args{.state = state[k].data(),
+                          .n_state = n,
+                          .head_dim = p,
+                          .tokens = tokens,
+                          .x = x.data(),
+                          .ldx = p,
+                          .b = bc.data(),
+                          .c = bc.data() + n,
+                          .ldbc = 2 * n,
+                          .dt = dt.data(),
+                          .decay = decay.data(),
+                          .lddt = 1,
+                          .d = 0.3f,
+                          .y = y[k].data(),
+                          .ldy = p},
+               k == 2 ? &rnd : nullptr, k == 0 ? ref().mamba2 : simd().mamba2);
+    }
+    for (int k = 1; k < 3; ++k) {
+      ASSERT_TRUE(SameBits(y[k], y[0])) << "n " << n << " p " << p << " tokens " << tokens;
+      ASSERT_TRUE(SameBits(state[k], state[0])) << "n " << n << " p " << p << " tokens " << tokens;
+    }
+  }
+}
+
+TEST_P(SimdTest, Mamba1GivesTheSameBitsHoweverTheTokensAreCut) {
+  Random rnd(8);
+  for (int i = 0; i < 60; ++i) {
+    const int64_t n = i % 2 == 0 ? 16 : rnd.Int(1, 40);
+    const int64_t ch = rnd.Int(1, 80), tokens = rnd.Int(1, 40);
+    const int64_t begin = rnd.Int(0, ch - 1), end = rnd.Int(begin, ch);
+    const Vec x = rnd.Uniform(tokens * ch), bc = rnd.Uniform(tokens * 2 * n);
+    const Vec dt = rnd.Uniform(tokens * ch, 0, 1), a = rnd.Uniform(n * ch, -20, 0);
+    const Vec d = rnd.Uniform(ch), start = rnd.Uniform(n * ch);
+    Vec state[3] = {start, start, start}, y[3] = {x, x, x};
+    for (int k = 0; k < 3; ++k) {
+      InPieces(Mamba1Args{.state = state[k].data(),
+                          .n_state = n,
+                          .channels = ch,
+                          .begin = begin,
+                          .end = end,
+                          .tokens = tokens,
+                          .x = x.data(),
+                          .ldx = ch,
+                          .b = bc.data(),
+                          .c = bc.data() + n,
+                          .ldbc = 2 * n,
+                          .dt = dt.data(),
+                          .lddt = ch,
+                          .a = a.data(),
+                          .d = d.data(),
+                          .y = y[k].data(),
+                          .ldy = ch},
+               k == 2 ? &rnd : nullptr, k == 0 ? ref().mamba1 : simd().mamba1);
+    }
+    for (int k = 1; k < 3; ++k) {
+      ASSERT_TRUE(SameBits(y[k], y[0])) << "n " << n << " channels " << ch;
+      ASSERT_TRUE(SameBits(state[k], state[0])) << "n " << n << " channels " << ch;
+    }
   }
 }
 

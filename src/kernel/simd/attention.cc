@@ -1,0 +1,282 @@
+// Causal attention over paged KV, in absolute splits of kAttentionSplit tokens; see
+// reference/attention.cc for the definition.
+//
+// Queries (rows x heads of the group) are taken in tiles of up to kTileQ that share every load of
+// K and V. A tile's queries differ in length by at most a few tokens: tokens all of them see are
+// done together, the rest query by query. Scores of tokens past a query's length are computed (the
+// lanes of a block go together) and replaced before anything reads them; their V is not touched.
+#include <type_traits>
+
+#include "kernel/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/attention.cc"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "kernel/simd/functions-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::kernel::HWY_NAMESPACE {
+#if BATON_SIMD
+namespace {
+
+constexpr int kTileQ = kParts == 1 ? 8 : 6;
+constexpr int kSplitBlocks = kAttentionSplit / kLanes;
+
+constexpr int AtMost(int v, int most) { return v < most ? v : most; }
+constexpr int PowerOfTwoBelow(int v) { return v >= 8 ? 8 : v >= 4 ? 4 : v >= 2 ? 2 : 1; }
+
+// One tile of queries; arrays are indexed by query. `p` holds scores, then softmax numerators.
+struct Tile {
+  int64_t count;
+  const float* q[kTileQ];
+  float* out[kTileQ];
+  int64_t len[kTileQ];  // ascending
+  float max[kTileQ];    // of all splits so far
+  float sum[kTileQ];
+  HWY_ALIGN float total[kTileQ][kMaxHeadDim];
+};
+
+// One split of the queries of a tile from `first` on (those before end before the split does).
+struct Split {
+  int64_t first;
+  int64_t blocks;
+  const float* const* block;  // KV blocks of the split
+  int64_t tokens[kTileQ];     // that each query sees
+  float max[kTileQ];
+  float sum[kTileQ];
+  HWY_ALIGN float p[kTileQ][kAttentionSplit];
+  HWY_ALIGN float out[kTileQ][kMaxHeadDim];
+};
+
+// Scores of Q queries from `first` on against B blocks from `block` on.
+template <int Q, int B>
+HWY_INLINE void ScoreBlocks(const AttentionArgs& a, const Tile& tile, int64_t block, Split* s) {
+  V acc[Q][B][kParts];
+  HWY_UNROLL(8)
+  for (int q = 0; q < Q; ++q) {
+    HWY_UNROLL(4)
+    for (int b = 0; b < B; ++b) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kParts; ++j) acc[q][b][j] = hn::Zero(D());
+    }
+  }
+  const float* k[B];
+  const float* next[B];  // wanted after this call
+  HWY_UNROLL(4)
+  for (int b = 0; b < B; ++b) {
+    const int64_t ahead = block + B + b;
+    k[b] = s->block[block + b] + a.k_offset;
+    next[b] = ahead < s->blocks ? s->block[ahead] + a.k_offset : s->block[b] + a.v_offset;
+  }
+  for (int64_t d = 0; d < a.head_dim; ++d) {
+    V qd[Q];
+    HWY_UNROLL(8)
+    for (int q = 0; q < Q; ++q) qd[q] = Splat(tile.q[s->first + q][d]);
+    HWY_UNROLL(4)
+    for (int b = 0; b < B; ++b) {
+      hwy::Prefetch(next[b] + d * kLanes);
+      HWY_UNROLL(4)
+      for (int j = 0; j < kParts; ++j) {
+        const V kd = hn::LoadU(D(), k[b] + d * kLanes + j * kW);
+        HWY_UNROLL(8)
+        for (int q = 0; q < Q; ++q) acc[q][b][j] = hn::MulAdd(qd[q], kd, acc[q][b][j]);
+      }
+    }
+  }
+  const V scale = Splat(a.scale);
+  HWY_UNROLL(8)
+  for (int q = 0; q < Q; ++q) {
+    HWY_UNROLL(4)
+    for (int b = 0; b < B; ++b) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kParts; ++j)
+        hn::Store(hn::Mul(acc[q][b][j], scale), D(),
+                  s->p[s->first + q] + (block + b) * kLanes + j * kW);
+    }
+  }
+}
+
+template <int Q>
+HWY_NOINLINE void Scores(const AttentionArgs& a, const Tile& tile, Split* s) {
+  constexpr int kBlocks = AtMost(kAccumulators / (Q * kParts), 4);
+  int64_t b = 0;
+  for (; b + kBlocks <= s->blocks; b += kBlocks) ScoreBlocks<Q, kBlocks>(a, tile, b, s);
+  for (; b < s->blocks; ++b) ScoreBlocks<Q, 1>(a, tile, b, s);
+}
+
+// Turns the scores of query q into numerators, with their maximum and sum.
+HWY_NOINLINE void Numerators(int64_t q, Split* s) {
+  float* p = s->p[q];
+  const int64_t n = s->tokens[q];
+  V vmax = Splat(p[0]);
+  ForVectors(n, [&](int64_t i, auto part)
+                    HWY_ATTR { vmax = hn::Max(vmax, Select(part, Load(part, p + i), vmax)); });
+  HWY_ALIGN float m[kW];
+  hn::Store(vmax, D(), m);
+  float max = m[0];
+  for (int i = 1; i < kW; ++i) max = m[i] > max ? m[i] : max;
+  const V top = Splat(max);
+  Lanes sum = ZeroLanes();
+  ForLanes(n, [&](int64_t i, int j, auto part) HWY_ATTR {
+    const V e = ExpV(hn::Sub(Load(part, p + i), top));
+    Store(part, e, p + i);
+    sum.v[j] = hn::Add(sum.v[j], Select(part, e, hn::Zero(D())));
+  });
+  s->max[q] = max;
+  s->sum[q] = SumLanes(sum);
+}
+
+// out[q][d..] (+)= sum of p[q][t] * V[t][d..] over tokens [begin, end) in order, for Q queries from
+// `q0` on and C vectors from column d. `out` starts from zero if begin is 0.
+template <int Q, int C, class P>
+HWY_INLINE void ValueColumns(
+    const AttentionArgs& a, int64_t q0, int64_t begin, int64_t end, int64_t d, Split* s, P part) {
+  V acc[Q][C];
+  HWY_UNROLL(8)
+  for (int q = 0; q < Q; ++q) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < C; ++c)
+      acc[q][c] = begin == 0 ? hn::Zero(D()) : hn::LoadU(D(), s->out[q0 + q] + d + c * kW);
+  }
+  for (int64_t t = begin; t < end;) {
+    const int64_t block = t / kLanes;
+    const int64_t stop = (block + 1) * kLanes < end ? (block + 1) * kLanes : end;
+    const float* v = s->block[block] + a.v_offset + (t % kLanes) * a.head_dim + d;
+    const float* next =
+        block + 1 < s->blocks ? s->block[block + 1] + a.v_offset + d : v;  // wanted next
+    for (; t < stop; ++t, v += a.head_dim, next += a.head_dim) {
+      V row[C];
+      HWY_UNROLL(8)
+      for (int c = 0; c < C; ++c) {
+        row[c] = Load(part, v + c * kW);
+        if (c * kW % 16 == 0) hwy::Prefetch(next + c * kW);
+      }
+      HWY_UNROLL(8)
+      for (int q = 0; q < Q; ++q) {
+        const V pt = Splat(s->p[q0 + q][t]);
+        HWY_UNROLL(8)
+        for (int c = 0; c < C; ++c) acc[q][c] = hn::MulAdd(pt, row[c], acc[q][c]);
+      }
+    }
+  }
+  HWY_UNROLL(8)
+  for (int q = 0; q < Q; ++q) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < C; ++c) hn::StoreU(acc[q][c], D(), s->out[q0 + q] + d + c * kW);
+  }
+}
+
+template <int Q>
+HWY_NOINLINE void Values(const AttentionArgs& a, int64_t q0, int64_t begin, int64_t end, Split* s) {
+  constexpr int kColumns = PowerOfTwoBelow(kAccumulators / Q);
+  int64_t d = 0;
+  for (; d + kColumns * kW <= a.head_dim; d += kColumns * kW)
+    ValueColumns<Q, kColumns>(a, q0, begin, end, d, s, Whole());
+  for (; d + kW <= a.head_dim; d += kW) ValueColumns<Q, 1>(a, q0, begin, end, d, s, Whole());
+  if (d < a.head_dim) ValueColumns<Q, 1>(a, q0, begin, end, d, s, Part{a.head_dim - d});
+}
+
+// Calls fn(std::integral_constant<int, n>) for the run-time n in [1, kTileQ].
+template <class Fn>
+HWY_INLINE void WithCount(int64_t n, const Fn& fn) {
+  switch (n) {
+    case 1:
+      return fn(std::integral_constant<int, 1>());
+    case 2:
+      return fn(std::integral_constant<int, 2>());
+    case 3:
+      return fn(std::integral_constant<int, 3>());
+    case 4:
+      return fn(std::integral_constant<int, 4>());
+    case 5:
+      return fn(std::integral_constant<int, 5>());
+    case 6:
+      return fn(std::integral_constant<int, 6>());
+    case 7:
+      return fn(std::integral_constant<int, AtMost(7, kTileQ)>());
+    case 8:
+      return fn(std::integral_constant<int, AtMost(8, kTileQ)>());
+    default:
+      return;
+  }
+}
+
+void RunSplit(const AttentionArgs& a, const Tile& tile, Split* s) {
+  const int64_t count = tile.count - s->first;
+  WithCount(count, [&](auto n) HWY_ATTR { Scores<n.value>(a, tile, s); });
+  for (int64_t q = s->first; q < tile.count; ++q) Numerators(q, s);
+  const int64_t common = s->tokens[s->first];
+  WithCount(count, [&](auto n) HWY_ATTR { Values<n.value>(a, s->first, 0, common, s); });
+  for (int64_t q = s->first + 1; q < tile.count; ++q)
+    if (s->tokens[q] > common) Values<1>(a, q, common, s->tokens[q], s);
+}
+
+// Folds the split into the tile's totals; the first split becomes the total.
+void Merge(const AttentionArgs& a, int64_t q, const Split& s, bool first_split, Tile* tile) {
+  float* total = tile->total[q];
+  if (first_split) {
+    tile->max[q] = s.max[q];
+    tile->sum[q] = s.sum[q];
+    ForVectors(a.head_dim, [&](int64_t d, auto) HWY_ATTR {
+      hn::StoreU(hn::LoadU(D(), s.out[q] + d), D(), total + d);
+    });
+    return;
+  }
+  const float max = s.max[q] > tile->max[q] ? s.max[q] : tile->max[q];
+  const V keep = ExpV(Splat(tile->max[q] - max));
+  const V add = ExpV(Splat(s.max[q] - max));
+  tile->max[q] = max;
+  tile->sum[q] = hn::GetLane(hn::MulAdd(Splat(s.sum[q]), add, hn::Mul(Splat(tile->sum[q]), keep)));
+  ForVectors(a.head_dim, [&](int64_t d, auto) HWY_ATTR {
+    hn::StoreU(
+        hn::MulAdd(hn::LoadU(D(), s.out[q] + d), add, hn::Mul(hn::LoadU(D(), total + d), keep)),
+        D(), total + d);
+  });
+}
+
+void RunTile(const AttentionArgs& a, Tile* tile) {
+  const int64_t longest = tile->len[tile->count - 1];
+  Split s;
+  s.first = 0;
+  for (int64_t begin = 0; begin < longest; begin += kAttentionSplit) {
+    while (tile->len[s.first] <= begin) ++s.first;
+    const int64_t tokens = longest - begin < kAttentionSplit ? longest - begin : kAttentionSplit;
+    s.blocks = (tokens + kLanes - 1) / kLanes;
+    s.block = a.blocks + begin / kLanes;
+    for (int64_t q = s.first; q < tile->count; ++q)
+      s.tokens[q] = tile->len[q] - begin < tokens ? tile->len[q] - begin : tokens;
+    RunSplit(a, *tile, &s);
+    for (int64_t q = s.first; q < tile->count; ++q) Merge(a, q, s, begin == 0, tile);
+  }
+  for (int64_t q = 0; q < tile->count; ++q) {
+    const V inv = Splat(1.0f / tile->sum[q]);
+    ForVectors(a.head_dim, [&](int64_t d, auto part) HWY_ATTR {
+      Store(part, hn::Mul(hn::LoadU(D(), tile->total[q] + d), inv), tile->out[q] + d);
+    });
+  }
+}
+
+}  // namespace
+
+void Attention(const AttentionArgs& a) {
+  const int64_t queries = a.rows * a.group;
+  const int64_t tiles = (queries + kTileQ - 1) / kTileQ;
+  Tile tile;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t begin = queries * i / tiles;
+    tile.count = queries * (i + 1) / tiles - begin;
+    for (int64_t q = 0; q < tile.count; ++q) {
+      const int64_t r = (begin + q) / a.group;
+      const int64_t g = (begin + q) % a.group;
+      tile.q[q] = a.q + r * a.ldq + g * a.head_dim;
+      tile.out[q] = a.out + r * a.ldo + g * a.head_dim;
+      tile.len[q] = a.first_len + r;
+    }
+    RunTile(a, &tile);
+  }
+}
+#endif  // BATON_SIMD
+}  // namespace baton::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

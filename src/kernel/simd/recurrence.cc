@@ -1,0 +1,228 @@
+// Convolution and state recurrences in step form: token after token per state element, always in
+// the same order, so one call over n tokens equals n calls over one.
+//
+// Mamba-2 has two loops with the same arithmetic. Few tokens: the state is streamed once, whole
+// rows in memory order (bound by its bytes). Many: a register tile of kTileN x 2 vectors of state
+// stays in registers over kChunk tokens, the partial sums of y wait in y (bound by fma: 3 per
+// element, nothing else of note).
+#include <cstring>
+
+#include "kernel/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/recurrence.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "kernel/simd/functions-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::kernel::HWY_NAMESPACE {
+#if BATON_SIMD
+namespace {
+
+// ---- convolution ----
+
+constexpr int kMaxWidth = 8;
+constexpr int64_t kConvChannels = 512;  // a chunk's weights and window stay in L1
+
+// One token, channels [begin, begin + n): `rows[j]` is what w[j] multiplies. kWidth 0: a.width.
+template <int kWidth>
+HWY_INLINE void ConvToken(
+    const ConvArgs& a, const float* const* rows, int64_t begin, int64_t n, float* y) {
+  const int width = kWidth != 0 ? kWidth : static_cast<int>(a.width);
+  ForVectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    const int64_t c = begin + i;
+    V sum = a.bias != nullptr ? Load(part, a.bias + c) : hn::Zero(D());
+    for (int j = 0; j < width; ++j)
+      sum = hn::MulAdd(Load(part, a.weight + j * a.channels + c), Load(part, rows[j] + c), sum);
+    Store(part, a.silu ? SiluV(sum) : sum, y + c);
+  });
+}
+
+// ---- Mamba-2 ----
+
+constexpr int kTileN = kParts == 1 ? 8 : 4;
+constexpr int kTileP = 2;
+constexpr int64_t kChunk = 16;  // tokens a state tile stays in registers
+constexpr int64_t kFewTokens = 2;
+constexpr int kRowVectors = 64 / kW;  // vectors of a state row updated together by the stream
+
+// State rows [n, n + N), P vectors from column p, tokens [begin, end). dx holds dt * x, kTileP
+// vectors per token. The first rows start y from zero.
+template <int N, int P, class Part>
+HWY_INLINE void StateTile(const Mamba2Args& a,
+                          int64_t n,
+                          int64_t p,
+                          int64_t begin,
+                          int64_t end,
+                          const float* dx,
+                          Part part) {
+  V s[N][P];
+  float* state = a.state + n * a.head_dim + p;
+  HWY_UNROLL(8)
+  for (int i = 0; i < N; ++i) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < P; ++v) s[i][v] = Load(part, state + i * a.head_dim + v * kW);
+  }
+  for (int64_t t = begin; t < end; ++t) {
+    const float* b = a.b + t * a.ldbc + n;
+    const float* c = a.c + t * a.ldbc + n;
+    float* y = a.y + t * a.ldy + p;
+    const V decay = Splat(a.decay[t * a.lddt]);
+    V sum[P], in[P];
+    HWY_UNROLL(2)
+    for (int v = 0; v < P; ++v) {
+      sum[v] = n == 0 ? hn::Zero(D()) : Load(part, y + v * kW);
+      in[v] = hn::LoadU(D(), dx + ((t - begin) * kTileP + v) * kW);
+    }
+    HWY_UNROLL(8)
+    for (int i = 0; i < N; ++i) {
+      HWY_UNROLL(2)
+      for (int v = 0; v < P; ++v) {
+        s[i][v] = hn::MulAdd(Splat(b[i]), in[v], hn::Mul(decay, s[i][v]));
+        sum[v] = hn::MulAdd(Splat(c[i]), s[i][v], sum[v]);
+      }
+    }
+    HWY_UNROLL(2)
+    for (int v = 0; v < P; ++v) Store(part, sum[v], y + v * kW);
+  }
+  HWY_UNROLL(8)
+  for (int i = 0; i < N; ++i) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < P; ++v) Store(part, s[i][v], state + i * a.head_dim + v * kW);
+  }
+}
+
+// Columns [p, p + P vectors) of the state over tokens [begin, end), end - begin <= kChunk.
+template <int P, class Part>
+HWY_NOINLINE void StateColumns(
+    const Mamba2Args& a, int64_t p, int64_t begin, int64_t end, Part part) {
+  HWY_ALIGN float dx[kChunk * kTileP * kW];
+  for (int64_t t = begin; t < end; ++t)
+    for (int v = 0; v < P; ++v)
+      hn::StoreU(hn::Mul(Splat(a.dt[t * a.lddt]), Load(part, a.x + t * a.ldx + p + v * kW)), D(),
+                 dx + ((t - begin) * kTileP + v) * kW);
+  int64_t n = 0;
+  for (; n + kTileN <= a.n_state; n += kTileN) StateTile<kTileN, P>(a, n, p, begin, end, dx, part);
+  for (; n < a.n_state; ++n) StateTile<1, P>(a, n, p, begin, end, dx, part);
+  const V d = Splat(a.d);
+  for (int64_t t = begin; t < end; ++t) {
+    for (int v = 0; v < P; ++v) {
+      float* y = a.y + t * a.ldy + p + v * kW;
+      Store(part, hn::MulAdd(d, Load(part, a.x + t * a.ldx + p + v * kW), Load(part, y)), y);
+    }
+  }
+}
+
+// One token, P whole vectors of every state row.
+template <int P, class Part>
+HWY_INLINE void StateStream(const Mamba2Args& a, int64_t t, int64_t p, Part part) {
+  const float* x = a.x + t * a.ldx + p;
+  const float* b = a.b + t * a.ldbc;
+  const float* c = a.c + t * a.ldbc;
+  const V dt = Splat(a.dt[t * a.lddt]);
+  const V decay = Splat(a.decay[t * a.lddt]);
+  float* state = a.state + p;
+  HWY_ALIGN float dx[P * kW];
+  V sum[P];
+  HWY_UNROLL(8)
+  for (int v = 0; v < P; ++v) {
+    sum[v] = hn::Zero(D());
+    hn::StoreU(hn::Mul(dt, Load(part, x + v * kW)), D(), dx + v * kW);
+  }
+  for (int64_t n = 0; n < a.n_state; ++n) {
+    const V bn = Splat(b[n]);
+    const V cn = Splat(c[n]);
+    float* row = state + n * a.head_dim;
+    HWY_UNROLL(8)
+    for (int v = 0; v < P; ++v) {
+      const V s =
+          hn::MulAdd(bn, hn::LoadU(D(), dx + v * kW), hn::Mul(decay, Load(part, row + v * kW)));
+      Store(part, s, row + v * kW);
+      sum[v] = hn::MulAdd(cn, s, sum[v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int v = 0; v < P; ++v)
+    Store(part, hn::MulAdd(Splat(a.d), Load(part, x + v * kW), sum[v]),
+          a.y + t * a.ldy + p + v * kW);
+}
+
+void StreamToken(const Mamba2Args& a, int64_t t) {
+  int64_t p = 0;
+  for (; p + kRowVectors * kW <= a.head_dim; p += kRowVectors * kW)
+    StateStream<kRowVectors>(a, t, p, Whole());
+  for (; p + kW <= a.head_dim; p += kW) StateStream<1>(a, t, p, Whole());
+  if (p < a.head_dim) StateStream<1>(a, t, p, Part{a.head_dim - p});
+}
+
+}  // namespace
+
+void Conv(const ConvArgs& a) {
+  const int64_t history = a.width - 1;
+  // Row `index` of the inputs: negative ones are in the state, oldest first.
+  const auto input = [&a, history](int64_t index) {
+    return index >= 0 ? a.x + index * a.ldx : a.state + (history + index) * a.channels;
+  };
+  for (int64_t begin = a.begin; begin < a.end; begin += kConvChannels) {
+    const int64_t n = a.end - begin < kConvChannels ? a.end - begin : kConvChannels;
+    for (int64_t t = 0; t < a.tokens; ++t) {
+      const float* rows[kMaxWidth];
+      for (int64_t j = 0; j < a.width; ++j) rows[j] = input(t - history + j);
+      float* y = a.y + t * a.ldy;
+      if (a.width == 4) {
+        ConvToken<4>(a, rows, begin, n, y);
+      } else {
+        ConvToken<0>(a, rows, begin, n, y);
+      }
+    }
+    // Oldest first: each source lies behind its destination, or in x.
+    for (int64_t j = 0; j < history; ++j)
+      std::memmove(a.state + j * a.channels + begin, input(a.tokens - history + j) + begin,
+                   static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+void Mamba2(const Mamba2Args& a) {
+  if (a.tokens <= kFewTokens) {
+    for (int64_t t = 0; t < a.tokens; ++t) StreamToken(a, t);
+    return;
+  }
+  for (int64_t begin = 0; begin < a.tokens; begin += kChunk) {
+    const int64_t end = begin + kChunk < a.tokens ? begin + kChunk : a.tokens;
+    int64_t p = 0;
+    for (; p + kTileP * kW <= a.head_dim; p += kTileP * kW)
+      StateColumns<kTileP>(a, p, begin, end, Whole());
+    for (; p + kW <= a.head_dim; p += kW) StateColumns<1>(a, p, begin, end, Whole());
+    if (p < a.head_dim) StateColumns<1>(a, p, begin, end, Part{a.head_dim - p});
+  }
+}
+
+void Mamba1(const Mamba1Args& a) {
+  for (int64_t begin = 0; begin < a.tokens; begin += kChunk) {
+    const int64_t end = begin + kChunk < a.tokens ? begin + kChunk : a.tokens;
+    ForVectors(a.end - a.begin, [&](int64_t offset, auto part) HWY_ATTR {
+      const int64_t i = a.begin + offset;
+      const V d = Load(part, a.d + i);
+      for (int64_t t = begin; t < end; ++t) {
+        const float* b = a.b + t * a.ldbc;
+        const float* c = a.c + t * a.ldbc;
+        const V x = Load(part, a.x + t * a.ldx + i);
+        const V dt = Load(part, a.dt + t * a.lddt + i);
+        const V dx = hn::Mul(dt, x);
+        V y = hn::Zero(D());
+        for (int64_t n = 0; n < a.n_state; ++n) {
+          float* state = a.state + n * a.channels + i;
+          const V decay = ExpV(hn::Mul(dt, Load(part, a.a + n * a.channels + i)));
+          const V s = hn::MulAdd(dx, Splat(b[n]), hn::Mul(decay, Load(part, state)));
+          Store(part, s, state);
+          y = hn::MulAdd(s, Splat(c[n]), y);
+        }
+        Store(part, hn::MulAdd(d, x, y), a.y + t * a.ldy + i);
+      }
+    });
+  }
+}
+#endif  // BATON_SIMD
+}  // namespace baton::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
