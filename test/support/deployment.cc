@@ -144,7 +144,9 @@ void Deployment::ExpectNothingLeaks() {
     EXPECT_EQ(used, 0u) << "units, leases or references still held by the "
                         << (w == decode_.get() ? "decode" : "prefill") << " worker";
     const PoolSet pools = w->memory().pools();
-    if (pools.slots != nullptr) EXPECT_TRUE(pools.slots->CheckInvariants().ok());
+    if (pools.slots != nullptr) {
+      EXPECT_TRUE(pools.slots->CheckInvariants().ok());
+    }
     for (BlockPool* p : pools.blocks) EXPECT_TRUE(p->CheckInvariants().ok());
   }
 }
