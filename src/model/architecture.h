@@ -32,8 +32,7 @@ const Architecture* FindArchitecture(std::string_view model_type);
 void ParseBamba(ConfigReader* reader, ModelConfig* config);
 void BindBamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseGraniteMoeHybrid(ConfigReader* reader, ModelConfig* config);
-void BindGraniteMoeHybrid(const ModelConfig& config, WeightBinder* binder,
-                          DecoderWeights* weights);
+void BindGraniteMoeHybrid(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseJamba(ConfigReader* reader, ModelConfig* config);
 void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLlama(ConfigReader* reader, ModelConfig* config);

@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kTileRows = 32;
 
 // Stores one token's K and V of all heads into its block.
-void StoreToken(const AttentionLayer& layer, float* block, int64_t lane, const float* k,
-                const float* v) {
+void StoreToken(
+    const AttentionLayer& layer, float* block, int64_t lane, const float* k, const float* v) {
   const int64_t dim = layer.config->head_dim;
   for (int64_t head = 0; head < layer.config->kv_heads; ++head) {
     float* k_to = block + layer.group->KOffset(layer.ordinal, head);
@@ -23,8 +23,8 @@ void StoreToken(const AttentionLayer& layer, float* block, int64_t lane, const f
   }
 }
 
-void RotateAndStore(const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows q,
-                    Rows k, Rows v) {
+void RotateAndStore(
+    const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows q, Rows k, Rows v) {
   const AttentionConfig& c = *layer.config;
   const int64_t cost = (c.heads + 3 * c.kv_heads) * c.head_dim / 2;
   for (const StepItem& item : step.items()) {
@@ -114,8 +114,12 @@ int64_t AttentionScratch(const AttentionConfig& c, int64_t rows) {
          2 * Arena::Rounded(rows * c.kv_heads * c.head_dim);
 }
 
-void RunAttention(const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows x,
-                  Rows y, int64_t rows) {
+void RunAttention(const Step& step,
+                  const AttentionLayer& layer,
+                  const RopeTable& rope,
+                  Rows x,
+                  Rows y,
+                  int64_t rows) {
   const AttentionConfig& c = *layer.config;
   const AttentionWeights& w = *layer.weights;
   const ArenaScope scope(&step.arena());

@@ -39,8 +39,12 @@ struct AttentionLayer {
 
 int64_t AttentionScratch(const AttentionConfig& config, int64_t rows);
 // y = the layer's output for normed input x, all rows of the step.
-void RunAttention(const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows x,
-                  Rows y, int64_t rows);
+void RunAttention(const Step& step,
+                  const AttentionLayer& layer,
+                  const RopeTable& rope,
+                  Rows x,
+                  Rows y,
+                  int64_t rows);
 
 }  // namespace baton::model
 

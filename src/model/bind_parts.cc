@@ -6,7 +6,9 @@ namespace baton::model {
 
 std::string LayerPrefix(size_t layer) { return absl::StrCat("model.layers.", layer, "."); }
 
-void BindEnds(const ModelConfig& config, WeightBinder* binder, const std::string& norm_name,
+void BindEnds(const ModelConfig& config,
+              WeightBinder* binder,
+              const std::string& norm_name,
               DecoderWeights* weights) {
   binder->Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
                  &weights->embedding.w, TensorRole::kEmbedding);
@@ -18,7 +20,9 @@ void BindEnds(const ModelConfig& config, WeightBinder* binder, const std::string
   binder->Vector(norm_name, config.hidden_size, TensorRole::kNorm, &weights->final_norm);
 }
 
-void BindAttention(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+void BindAttention(const ModelConfig& config,
+                   WeightBinder* binder,
+                   const std::string& prefix,
                    LayerWeights* layer) {
   const AttentionConfig& a = *config.attention;
   AttentionWeights& w = layer->attention.emplace();
@@ -29,7 +33,9 @@ void BindAttention(const ModelConfig& config, WeightBinder* binder, const std::s
   binder->LinearLayer(prefix + "o_proj", h, a.heads * a.head_dim, a.bias, &w.o);
 }
 
-void BindMamba2(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+void BindMamba2(const ModelConfig& config,
+                WeightBinder* binder,
+                const std::string& prefix,
                 LayerWeights* layer) {
   const Mamba2Config& m = *config.mamba2;
   Mamba2Weights& w = layer->mamba2.emplace();
@@ -44,8 +50,11 @@ void BindMamba2(const ModelConfig& config, WeightBinder* binder, const std::stri
   binder->LinearLayer(prefix + "out_proj", config.hidden_size, m.inner(), m.proj_bias, &w.out);
 }
 
-void BindMlp(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
-             const MlpConfig& mlp, MlpWeights* to) {
+void BindMlp(const ModelConfig& config,
+             WeightBinder* binder,
+             const std::string& prefix,
+             const MlpConfig& mlp,
+             MlpWeights* to) {
   binder->LinearLayer(prefix + "gate_proj", mlp.width, config.hidden_size, mlp.bias, &to->gate);
   binder->LinearLayer(prefix + "up_proj", mlp.width, config.hidden_size, mlp.bias, &to->up);
   binder->LinearLayer(prefix + "down_proj", config.hidden_size, mlp.width, mlp.bias, &to->down);

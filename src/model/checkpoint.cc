@@ -33,9 +33,9 @@ Status NoWeights(const std::string& dir) {
     }
     if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".pt") ||
         absl::EndsWith(name, ".pth")) {
-      return absl::UnimplementedError(absl::StrCat(
-          "\"", dir, "\" holds pickled weights (", name,
-          "), which are not supported; convert them with save_pretrained(safe_serialization=True)"));
+      return absl::UnimplementedError(absl::StrCat("\"", dir, "\" holds pickled weights (", name,
+                                                   "), which are not supported; convert them with "
+                                                   "save_pretrained(safe_serialization=True)"));
     }
   }
   return absl::NotFoundError(
@@ -45,8 +45,8 @@ Status NoWeights(const std::string& dir) {
 
 // A shard is a file beside the index, never somewhere else.
 bool IsPlainFileName(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
 }
 
 }  // namespace
@@ -83,8 +83,8 @@ Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_p
     names.insert(file.get_ref<const std::string&>());
   }
   if (names.empty() || names.size() > kShardsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", index_path, "\" lists ", names.size(), " shards; 1 to ", kShardsMax, " expected"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", index_path, "\" lists ", names.size(),
+                                                   " shards; 1 to ", kShardsMax, " expected"));
   }
   for (const std::string& name : names) {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file,
@@ -107,9 +107,9 @@ Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_p
 Status Checkpoint::Add(std::unique_ptr<SafetensorsFile> file) {
   for (const StoredTensor& tensor : file->tensors()) {
     if (!tensors_.emplace(tensor.name, &tensor).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor \"", tensor.name, "\" is in \"", FileOf(tensor.name),
-                       "\" and in \"", file->path(), "\"; remove the stale shard"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" is in \"",
+                                                     FileOf(tensor.name), "\" and in \"",
+                                                     file->path(), "\"; remove the stale shard"));
     }
   }
   files_.push_back(std::move(file));

@@ -25,7 +25,9 @@ class Checkpoint {
   // Null if there is none of that name.
   const StoredTensor* Find(std::string_view name) const;
   // Every tensor by name, sorted.
-  const std::map<std::string, const StoredTensor*, std::less<>>& tensors() const { return tensors_; }
+  const std::map<std::string, const StoredTensor*, std::less<>>& tensors() const {
+    return tensors_;
+  }
   // Path of the file that holds `name`; "" if there is none.
   std::string FileOf(std::string_view name) const;
   size_t files() const { return files_.size(); }

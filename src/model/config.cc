@@ -13,6 +13,8 @@ namespace baton::model {
 namespace {
 
 constexpr size_t kEosMax = 64;
+// Over all layers; bounds the tables built from a config before any weight is seen.
+constexpr int64_t kExpertMatricesMax = int64_t{1} << 16;
 
 void ParseEos(ConfigReader* reader, ModelConfig* config) {
   const Json* eos = reader->Find({"eos_token_id"});
@@ -50,8 +52,8 @@ void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
     moe |= layer.moe;
   }
   // Programmer's error in an architecture file, not the file's.
-  BATON_CHECK(!reader->ok() || (config.CountMixers(Mixer::kAttention) > 0) ==
-                                   config.attention.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kAttention) > 0) == config.attention.has_value());
   BATON_CHECK(!reader->ok() ||
               (config.CountMixers(Mixer::kMamba2) > 0) == config.mamba2.has_value());
   BATON_CHECK(!reader->ok() ||
@@ -81,9 +83,9 @@ StatusOr<ModelConfig> ParseConfig(const Json& json) {
   config.model_type = reader.Text({"model_type"}, "");
   const Architecture* architecture = FindArchitecture(config.model_type);
   if (architecture == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("model_type \"", config.model_type, "\" is not supported; supported are ",
-                     SupportedModelTypes()));
+    return absl::UnimplementedError(absl::StrCat("model_type \"", config.model_type,
+                                                 "\" is not supported; supported are ",
+                                                 SupportedModelTypes()));
   }
   BATON_RETURN_IF_ERROR(RefuseQuantised(json));
   config.stated_dtype = reader.Text({"dtype", "torch_dtype"}, "");
@@ -92,6 +94,11 @@ StatusOr<ModelConfig> ParseConfig(const Json& json) {
   config.tie_word_embeddings = reader.Bool({"tie_word_embeddings"}, false);
   ParseEos(&reader, &config);
   architecture->parse(&reader, &config);
+  if (config.moe.has_value() &&
+      config.moe->experts * static_cast<int64_t>(config.layers.size()) > kExpertMatricesMax) {
+    reader.Fail(absl::StrCat(config.moe->experts, " experts in ", config.layers.size(),
+                             " layers are more than ", kExpertMatricesMax, " in all"));
+  }
   BATON_RETURN_IF_ERROR(reader.status());
   RequireUsed(&reader, config);
   return config;
@@ -121,25 +128,24 @@ std::string CanonicalText(const ModelConfig& c) {
       c.vocab_size, c.hidden_size, c.rms_norm_eps, c.tie_word_embeddings, c.embedding_multiplier,
       c.residual_multiplier, c.logits_divisor);
   for (const LayerConfig& l : c.layers)
-    absl::StrAppendFormat(&out, "layer mixer=%d mlp=%d moe=%d\n", static_cast<int>(l.mixer),
-                          l.mlp, l.moe);
+    absl::StrAppendFormat(&out, "layer mixer=%d mlp=%d moe=%d\n", static_cast<int>(l.mixer), l.mlp,
+                          l.moe);
   if (c.attention.has_value()) {
     const AttentionConfig& a = *c.attention;
     absl::StrAppendFormat(&out, "attention q=%d kv=%d dim=%d scale=%a bias=%d\n", a.heads,
                           a.kv_heads, a.head_dim, a.scale, a.bias);
     if (a.rope.has_value()) {
       const RopeConfig& r = *a.rope;
-      absl::StrAppendFormat(&out, "rope theta=%a dims=%d scaling=%d %a %a %a %a\n", r.theta,
-                            r.dims, static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
+      absl::StrAppendFormat(&out, "rope theta=%a dims=%d scaling=%d %a %a %a %a\n", r.theta, r.dims,
+                            static_cast<int>(r.scaling), r.factor, r.low_freq_factor,
                             r.high_freq_factor, r.original_max_position);
     }
   }
   if (c.mamba2.has_value()) {
     const Mamba2Config& m = *c.mamba2;
-    absl::StrAppendFormat(
-        &out, "mamba2 h=%d p=%d n=%d g=%d ng=%d k=%d cb=%d pb=%d dt=%a,%a\n", m.heads, m.head_dim,
-        m.state, m.groups, m.norm_groups, m.conv_width, m.conv_bias, m.proj_bias, m.dt_min,
-        m.dt_max);
+    absl::StrAppendFormat(&out, "mamba2 h=%d p=%d n=%d g=%d ng=%d k=%d cb=%d pb=%d dt=%a,%a\n",
+                          m.heads, m.head_dim, m.state, m.groups, m.norm_groups, m.conv_width,
+                          m.conv_bias, m.proj_bias, m.dt_min, m.dt_max);
   }
   if (c.mamba1.has_value()) {
     const Mamba1Config& m = *c.mamba1;

@@ -81,7 +81,7 @@ enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1 };
 
 struct LayerConfig {
   Mixer mixer = Mixer::kAttention;
-  bool mlp = true;   // both: their outputs are summed
+  bool mlp = true;  // both: their outputs are summed
   bool moe = false;
 };
 

@@ -13,7 +13,8 @@ void RequireSilu(ConfigReader* reader) {
     reader->Fail(absl::StrCat("\"hidden_act\" is \"", act, "\"; only \"silu\" is supported"));
 }
 
-AttentionConfig ParseAttention(ConfigReader* reader, const ModelConfig& config,
+AttentionConfig ParseAttention(ConfigReader* reader,
+                               const ModelConfig& config,
                                std::optional<int64_t> kv_fallback) {
   AttentionConfig a;
   a.heads = reader->Int({"num_attention_heads"}, 32, kHeadsRange);
@@ -64,13 +65,12 @@ RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share) {
     rope.factor = inner.Positive({"factor"}, std::nullopt);
     rope.low_freq_factor = inner.Positive({"low_freq_factor"}, std::nullopt);
     rope.high_freq_factor = inner.Positive({"high_freq_factor"}, std::nullopt);
-    rope.original_max_position =
-        inner.Positive({"original_max_position_embeddings"}, std::nullopt);
+    rope.original_max_position = inner.Positive({"original_max_position_embeddings"}, std::nullopt);
     if (rope.high_freq_factor <= rope.low_freq_factor)
       inner.Fail("\"high_freq_factor\" is not above \"low_freq_factor\"");
   } else if (type != "default") {
-    inner.Fail(absl::StrCat("rope_type \"", type,
-                            "\" is not supported; default, linear and llama3 are"));
+    inner.Fail(
+        absl::StrCat("rope_type \"", type, "\" is not supported; default, linear and llama3 are"));
   }
   if (!inner.ok()) reader->Fail(std::string(inner.status().message()));
   return rope;

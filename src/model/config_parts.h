@@ -9,7 +9,8 @@ namespace baton::model {
 
 // num_attention_heads, num_key_value_heads, head_dim, attention_bias; scale = head_dim^-1/2, no
 // rotation. `kv_fallback` is the number of KV heads where the key is absent (nullopt: heads).
-AttentionConfig ParseAttention(ConfigReader* reader, const ModelConfig& config,
+AttentionConfig ParseAttention(ConfigReader* reader,
+                               const ModelConfig& config,
                                std::optional<int64_t> kv_fallback);
 // rope_theta, rope_scaling, or both inside rope_parameters. Rotates `share` of head_dim.
 RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share);

@@ -104,14 +104,13 @@ std::vector<int64_t> ConfigReader::Ints(Names names, size_t max) {
   const Json* value = Find(names);
   if (value == nullptr) return out;
   if (!value->is_array() || value->size() > max) {
-    Fail(absl::StrCat("\"", *names.begin(), "\" is not a list of at most ", max,
-                      " whole numbers"));
+    Fail(absl::StrCat("\"", *names.begin(), "\" is not a list of at most ", max, " whole numbers"));
     return out;
   }
   for (const Json& item : *value) {
     if (!IsWhole(item)) {
-      Fail(absl::StrCat("\"", *names.begin(), "\" holds ", Shown(item),
-                        ", expected whole numbers"));
+      Fail(
+          absl::StrCat("\"", *names.begin(), "\" holds ", Shown(item), ", expected whole numbers"));
       return {};
     }
     out.push_back(item.get<int64_t>());

@@ -18,9 +18,7 @@ constexpr int64_t kLogitRowsMax = 64;
 constexpr int64_t kStepRowsMax = int64_t{1} << 20;
 
 size_t BytesOf(const Linear& l) { return l.w.bytes() + l.bias.size() * sizeof(float); }
-size_t BytesOf(const MlpWeights& m) {
-  return BytesOf(m.gate) + BytesOf(m.up) + BytesOf(m.down);
-}
+size_t BytesOf(const MlpWeights& m) { return BytesOf(m.gate) + BytesOf(m.up) + BytesOf(m.down); }
 size_t BytesOf(std::initializer_list<const std::vector<float>*> vectors) {
   size_t n = 0;
   for (const std::vector<float>* v : vectors) n += v->size() * sizeof(float);
@@ -44,9 +42,9 @@ size_t WeightBytes(const DecoderWeights& w) {
     }
     if (l.mamba1.has_value()) {
       const Mamba1Weights& m = *l.mamba1;
-      n += BytesOf(m.in) + BytesOf(m.x) + BytesOf(m.dt) + BytesOf(m.out) +
-           BytesOf({&m.conv_w, &m.conv_b, &m.dt_norm, &m.b_norm, &m.c_norm, &m.dt_bias, &m.a,
-                    &m.d});
+      n +=
+          BytesOf(m.in) + BytesOf(m.x) + BytesOf(m.dt) + BytesOf(m.out) +
+          BytesOf({&m.conv_w, &m.conv_b, &m.dt_norm, &m.b_norm, &m.c_norm, &m.dt_bias, &m.a, &m.d});
     }
     if (l.mlp.has_value()) n += BytesOf(*l.mlp);
     if (l.moe.has_value()) {
@@ -66,18 +64,16 @@ Decoder::Decoder(Parts parts) : parts_(std::move(parts)) {
     const LayerWeights& w = parts_.weights.layers[i];
     LayerRuntime& layer = layers_.emplace_back();
     if (c.layers[i].mixer == Mixer::kAttention) {
-      layer.attention = AttentionLayer{&*c.attention, &*w.attention, &parts_.layout.groups()[0],
-                                       ordinal++};
+      layer.attention =
+          AttentionLayer{&*c.attention, &*w.attention, &parts_.layout.groups()[0], ordinal++};
       continue;
     }
     const StatePart& conv = parts_.layout.parts()[*parts_.layout.FindPart(i, kConvComponent)];
     const StatePart& ssm = parts_.layout.parts()[*parts_.layout.FindPart(i, kSsmComponent)];
     if (c.layers[i].mixer == Mixer::kMamba2) {
-      layer.mamba2 =
-          Mamba2Layer{&*c.mamba2, &*w.mamba2, c.rms_norm_eps, conv.offset, ssm.offset};
+      layer.mamba2 = Mamba2Layer{&*c.mamba2, &*w.mamba2, c.rms_norm_eps, conv.offset, ssm.offset};
     } else {
-      layer.mamba1 =
-          Mamba1Layer{&*c.mamba1, &*w.mamba1, c.rms_norm_eps, conv.offset, ssm.offset};
+      layer.mamba1 = Mamba1Layer{&*c.mamba1, &*w.mamba1, c.rms_norm_eps, conv.offset, ssm.offset};
     }
   }
   weight_bytes_ = WeightBytes(parts_.weights);
@@ -176,7 +172,8 @@ Status Decoder::ReserveScratch(Workspace::Impl* work, int64_t rows) const {
                              Arena::Rounded(block));
 }
 
-void Decoder::Embed(const Step& step, std::span<const BatchItem> batch,
+void Decoder::Embed(const Step& step,
+                    std::span<const BatchItem> batch,
                     const Hidden& hidden) const {
   const ModelConfig& c = parts_.config;
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -190,20 +187,23 @@ void Decoder::Embed(const Step& step, std::span<const BatchItem> batch,
   }
 }
 
-void Decoder::AddAndNorm(const Step& step, const std::vector<float>& norm, bool add,
+void Decoder::AddAndNorm(const Step& step,
+                         const std::vector<float>& norm,
+                         bool add,
                          const Hidden& hidden) const {
   const ModelConfig& c = parts_.config;
   step.For(hidden.rows, c.hidden_size / 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       if (add)
         step.kernels().add_scaled(hidden.y[r], c.residual_multiplier, c.hidden_size, hidden.h[r]);
-      step.kernels().rms_norm(hidden.h[r], norm.data(), c.hidden_size, c.rms_norm_eps,
-                              hidden.x[r]);
+      step.kernels().rms_norm(hidden.h[r], norm.data(), c.hidden_size, c.rms_norm_eps, hidden.x[r]);
     }
   });
 }
 
-void Decoder::RunMixer(const Step& step, size_t layer, const RopeTable& rope,
+void Decoder::RunMixer(const Step& step,
+                       size_t layer,
+                       const RopeTable& rope,
                        const Hidden& hidden) const {
   const LayerRuntime& l = layers_[layer];
   if (l.attention.has_value()) {
@@ -223,8 +223,7 @@ void Decoder::RunFfn(const Step& step, size_t layer, const Hidden& hidden) const
     for (int64_t r = 0; r < hidden.rows; ++r)
       std::fill_n(hidden.y[r], parts_.config.hidden_size, 0.0f);
   }
-  if (w.moe.has_value())
-    AddMoe(step, *parts_.config.moe, *w.moe, hidden.x, hidden.y, hidden.rows);
+  if (w.moe.has_value()) AddMoe(step, *parts_.config.moe, *w.moe, hidden.x, hidden.y, hidden.rows);
 }
 
 void Decoder::KeepLogitRows(const Step& step, Hidden* hidden) const {
@@ -271,7 +270,8 @@ void Decoder::Logits(const Step& step, const Hidden& hidden) const {
   }
 }
 
-Status Decoder::Forward(std::span<const BatchItem> batch, Workspace* workspace,
+Status Decoder::Forward(std::span<const BatchItem> batch,
+                        Workspace* workspace,
                         ThreadPool* pool) const {
   if (batch.empty()) return absl::OkStatus();
   Workspace::Impl* work = workspace->impl();

@@ -40,7 +40,8 @@ class Decoder final : public Model {
   int64_t max_model_len() const override { return parts_.max_model_len; }
   size_t weight_bytes() const override { return weight_bytes_; }
 
-  Status Forward(std::span<const BatchItem> batch, Workspace* workspace,
+  Status Forward(std::span<const BatchItem> batch,
+                 Workspace* workspace,
                  ThreadPool* pool) const override;
 
  private:
@@ -67,7 +68,9 @@ class Decoder final : public Model {
   void RunMixer(const Step& step, size_t layer, const RopeTable& rope, const Hidden& hidden) const;
   void RunFfn(const Step& step, size_t layer, const Hidden& hidden) const;
   // h += m * y, then x = norm(h).
-  void AddAndNorm(const Step& step, const std::vector<float>& norm, bool add,
+  void AddAndNorm(const Step& step,
+                  const std::vector<float>& norm,
+                  bool add,
                   const Hidden& hidden) const;
   // Moves the rows whose logits are asked to the front.
   void KeepLogitRows(const Step& step, Hidden* hidden) const;

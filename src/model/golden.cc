@@ -39,8 +39,7 @@ struct RecordedState {
 };
 
 Status Bad(const std::string& name, const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("golden.safetensors, \"", name, "\": ", what));
+  return absl::InvalidArgumentError(absl::StrCat("golden.safetensors, \"", name, "\": ", what));
 }
 
 // "state20.l3.conv"
@@ -155,7 +154,8 @@ StatusOr<std::vector<TokenId>> ReadTokens(const SafetensorsFile& file, int64_t v
   return tokens;
 }
 
-void CompareLogits(const StoredTensor& recorded, const std::vector<float>& own,
+void CompareLogits(const StoredTensor& recorded,
+                   const std::vector<float>& own,
                    GoldenReport* report) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < own.size(); ++i) {
@@ -177,7 +177,8 @@ bool GoldenReport::Passed(const GoldenTolerance& tolerance) const {
   return true;
 }
 
-StatusOr<GoldenReport> RunGolden(const std::string& dir, const LoadOptions& options,
+StatusOr<GoldenReport> RunGolden(const std::string& dir,
+                                 const LoadOptions& options,
                                  ThreadPool* pool) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Load(dir, options));
   return RunGolden(dir, *model, pool);
@@ -186,8 +187,7 @@ StatusOr<GoldenReport> RunGolden(const std::string& dir, const LoadOptions& opti
 StatusOr<GoldenReport> RunGolden(const std::string& dir, const Model& model, ThreadPool* pool) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsFile> file,
                          SafetensorsFile::Open(dir + "/golden.safetensors"));
-  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                         ReadTokens(*file, model.vocab_size()));
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, ReadTokens(*file, model.vocab_size()));
   const int64_t n = static_cast<int64_t>(tokens.size());
   const StoredTensor* logits = file->Find("logits");
   if (logits == nullptr || logits->dtype != TensorDType::kF32 ||
@@ -213,9 +213,8 @@ StatusOr<GoldenReport> RunGolden(const std::string& dir, const Model& model, Thr
   const Comparison comparison(model, memory);
   for (const auto& [boundary, recorded] : states) {
     const int64_t from = memory.position();
-    const BatchItem item =
-        memory.Extend(std::span(tokens).subspan(from, boundary - from), LogitsMode::kAll,
-                      own.data() + from * model.vocab_size());
+    const BatchItem item = memory.Extend(std::span(tokens).subspan(from, boundary - from),
+                                         LogitsMode::kAll, own.data() + from * model.vocab_size());
     BATON_RETURN_IF_ERROR(model.Forward(std::span(&item, 1), &workspace, pool));
     for (const RecordedState& state : recorded) {
       BATON_ASSIGN_OR_RETURN(const double diff, comparison.Compare(state));
@@ -229,10 +228,9 @@ StatusOr<GoldenReport> RunGolden(const std::string& dir, const Model& model, Thr
 }
 
 std::string FormatGolden(const GoldenReport& report, const GoldenTolerance& tolerance) {
-  std::string out = absl::StrFormat("%s  %s  %s, %d tokens: logits %.2e (std %.2f)",
-                                    report.Passed(tolerance) ? "ok  " : "FAIL", report.dir,
-                                    report.model_type, report.tokens, report.logits_diff,
-                                    report.logits_std);
+  std::string out = absl::StrFormat(
+      "%s  %s  %s, %d tokens: logits %.2e (std %.2f)", report.Passed(tolerance) ? "ok  " : "FAIL",
+      report.dir, report.model_type, report.tokens, report.logits_diff, report.logits_std);
   for (const auto& [component, diff] : report.state_diff)
     absl::StrAppendFormat(&out, ", %s %.2e", component, diff);
   absl::StrAppendFormat(&out, " (%d states)", report.states_compared);

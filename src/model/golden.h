@@ -38,7 +38,8 @@ struct GoldenReport {
 
 // Fails if the directory cannot be loaded or holds keys or shapes that do not fit its config;
 // differences are no failure. `pool` may be null.
-StatusOr<GoldenReport> RunGolden(const std::string& dir, const LoadOptions& options,
+StatusOr<GoldenReport> RunGolden(const std::string& dir,
+                                 const LoadOptions& options,
                                  ThreadPool* pool);
 // The same for a model already loaded.
 StatusOr<GoldenReport> RunGolden(const std::string& dir, const Model& model, ThreadPool* pool);

@@ -34,10 +34,16 @@ TEST_P(GoldenTest, DispatchedKernelsAgreeOnTwoThreads) {
   EXPECT_TRUE(report->Passed({})) << FormatGolden(*report, {});
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, GoldenTest,
-                         testing::Values("short/bamba", "short/granitemoehybrid", "short/jamba",
-                                         "short/llama", "long/bamba", "long/granitemoehybrid",
-                                         "long/jamba", "long/llama"),
+INSTANTIATE_TEST_SUITE_P(Types,
+                         GoldenTest,
+                         testing::Values("short/bamba",
+                                         "short/granitemoehybrid",
+                                         "short/jamba",
+                                         "short/llama",
+                                         "long/bamba",
+                                         "long/granitemoehybrid",
+                                         "long/jamba",
+                                         "long/llama"),
                          [](const auto& info) {
                            std::string name = info.param;
                            name[name.find('/')] = '_';

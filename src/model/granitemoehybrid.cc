@@ -71,7 +71,9 @@ void ParseGraniteMoeHybrid(ConfigReader* reader, ModelConfig* config) {
 namespace {
 
 // One tensor holds gate over up, so two matrices are cut from it: both start on a panel.
-void BindSharedMlp(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+void BindSharedMlp(const ModelConfig& config,
+                   WeightBinder* binder,
+                   const std::string& prefix,
                    MlpWeights* mlp) {
   const int64_t h = config.hidden_size, width = config.mlp->width;
   const std::string in = prefix + "input_linear.weight";
@@ -80,7 +82,9 @@ void BindSharedMlp(const ModelConfig& config, WeightBinder* binder, const std::s
   binder->Matrix(prefix + "output_linear.weight", h, width, &mlp->down.w);
 }
 
-void BindExperts(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+void BindExperts(const ModelConfig& config,
+                 WeightBinder* binder,
+                 const std::string& prefix,
                  MoeWeights* moe) {
   const MoeConfig& m = *config.moe;
   const int64_t h = config.hidden_size;
@@ -99,7 +103,8 @@ void BindExperts(const ModelConfig& config, WeightBinder* binder, const std::str
 
 }  // namespace
 
-void BindGraniteMoeHybrid(const ModelConfig& config, WeightBinder* binder,
+void BindGraniteMoeHybrid(const ModelConfig& config,
+                          WeightBinder* binder,
                           DecoderWeights* weights) {
   BindEnds(config, binder, "model.norm.weight", weights);
   for (size_t i = 0; i < config.layers.size(); ++i) {

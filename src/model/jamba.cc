@@ -15,7 +15,9 @@ struct Every {
   bool Holds(int64_t i) const { return i % period == offset; }
 };
 
-Every ParseEvery(ConfigReader* reader, const char* period_key, const char* offset_key,
+Every ParseEvery(ConfigReader* reader,
+                 const char* period_key,
+                 const char* offset_key,
                  Every fallback) {
   Every e;
   e.period = reader->Int({period_key}, fallback.period, kLayersRange);
@@ -32,8 +34,8 @@ Mamba1Config ParseMamba1(ConfigReader* reader, const ModelConfig& config) {
   m.inner = config.hidden_size * reader->Int({"mamba_expand"}, 2, Range{1, 64});
   m.state = reader->Int({"mamba_d_state"}, 16, kStateRange);
   m.conv_width = reader->Int({"mamba_d_conv"}, 4, kConvRange);
-  m.dt_rank = reader->IntOrAuto({"mamba_dt_rank"}, kWidthRange)
-                  .value_or((config.hidden_size + 15) / 16);
+  m.dt_rank =
+      reader->IntOrAuto({"mamba_dt_rank"}, kWidthRange).value_or((config.hidden_size + 15) / 16);
   m.conv_bias = reader->Bool({"mamba_conv_bias"}, true);
   m.proj_bias = reader->Bool({"mamba_proj_bias"}, false);
   return m;
@@ -47,8 +49,7 @@ void ParseJamba(ConfigReader* reader, ModelConfig* config) {
   config->max_position = reader->Int({"max_position_embeddings"}, 262144, kPositionRange);
   config->rms_norm_eps = static_cast<float>(reader->Positive({"rms_norm_eps"}, 1e-6));
   config->layers.resize(reader->Int({"num_hidden_layers"}, 32, kLayersRange));
-  const Every attention =
-      ParseEvery(reader, "attn_layer_period", "attn_layer_offset", Every{8, 4});
+  const Every attention = ParseEvery(reader, "attn_layer_period", "attn_layer_offset", Every{8, 4});
   const Every moe = ParseEvery(reader, "expert_layer_period", "expert_layer_offset", Every{2, 1});
   const int64_t experts = reader->Int({"num_experts"}, 16, Range{1, kExpertsRange.max});
   const int64_t width = reader->Int({"intermediate_size"}, 14336, kWidthRange);
@@ -75,7 +76,9 @@ void ParseJamba(ConfigReader* reader, ModelConfig* config) {
 
 namespace {
 
-void BindMamba1(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+void BindMamba1(const ModelConfig& config,
+                WeightBinder* binder,
+                const std::string& prefix,
                 LayerWeights* layer) {
   const Mamba1Config& m = *config.mamba1;
   Mamba1Weights& w = layer->mamba1.emplace();
@@ -94,7 +97,9 @@ void BindMamba1(const ModelConfig& config, WeightBinder* binder, const std::stri
   binder->LinearLayer(prefix + "out_proj", h, m.inner, m.proj_bias, &w.out);
 }
 
-void BindExperts(const ModelConfig& config, WeightBinder* binder, const std::string& prefix,
+void BindExperts(const ModelConfig& config,
+                 WeightBinder* binder,
+                 const std::string& prefix,
                  MoeWeights* moe) {
   const MoeConfig& m = *config.moe;
   binder->LinearLayer(prefix + "router", m.experts, config.hidden_size, false, &moe->router);

@@ -33,8 +33,12 @@ TilePlan PlanTiles(const kernel::PackedMatrix& w, int64_t rows, int threads) {
   return plan;
 }
 
-void RunTile(const kernel::Kernels& kernels, const LinearJob& job, int64_t row_begin,
-             int64_t row_end, int64_t panel_begin, int64_t panel_end) {
+void RunTile(const kernel::Kernels& kernels,
+             const LinearJob& job,
+             int64_t row_begin,
+             int64_t row_end,
+             int64_t panel_begin,
+             int64_t panel_end) {
   const Linear& linear = *job.linear;
   kernel::MatmulArgs args{.x = job.x[row_begin],
                           .ldx = job.x.stride,

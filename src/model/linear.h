@@ -30,8 +30,12 @@ struct TilePlan {
 TilePlan PlanTiles(const kernel::PackedMatrix& w, int64_t rows, int threads);
 
 // Panels [panel_begin, panel_end) of rows [row_begin, row_end) of `job`.
-void RunTile(const kernel::Kernels& kernels, const LinearJob& job, int64_t row_begin,
-             int64_t row_end, int64_t panel_begin, int64_t panel_end);
+void RunTile(const kernel::Kernels& kernels,
+             const LinearJob& job,
+             int64_t row_begin,
+             int64_t row_end,
+             int64_t panel_begin,
+             int64_t panel_end);
 
 // Most jobs RunLinears takes at once.
 inline constexpr size_t kLinearJobsMax = 8;

@@ -18,8 +18,7 @@ struct Loaded {
 Loaded LoadTensor(const TensorRequest& request, const Checkpoint& checkpoint) {
   Loaded loaded;
   const StoredTensor& tensor = *checkpoint.Find(request.name);
-  loaded.view = TensorView{tensor.name, TensorDTypeName(tensor.dtype), tensor.shape,
-                           tensor.bytes};
+  loaded.view = TensorView{tensor.name, TensorDTypeName(tensor.dtype), tensor.shape, tensor.bytes};
   for (const auto& consume : request.consumers) {
     loaded.status = consume(tensor);
     if (!loaded.status.ok()) return loaded;
@@ -31,8 +30,10 @@ Loaded LoadTensor(const TensorRequest& request, const Checkpoint& checkpoint) {
 
 }  // namespace
 
-StatusOr<Sha256> LoadWeights(const WeightBinder& binder, const Checkpoint& checkpoint,
-                             const std::string& config_text, const std::string& adapter,
+StatusOr<Sha256> LoadWeights(const WeightBinder& binder,
+                             const Checkpoint& checkpoint,
+                             const std::string& config_text,
+                             const std::string& adapter,
                              ThreadPool* pool) {
   const std::vector<TensorRequest>& requests = binder.requests();
   // Tensors are loaded side by side, the largest first, so that no thread is left with one.

@@ -15,8 +15,10 @@ namespace baton::model {
 
 // Runs every consumer of `binder` and returns the model fingerprint over all bound tensors,
 // `config_text` and `adapter`. The checkpoint must have passed binder.Compare. `pool` may be null.
-StatusOr<Sha256> LoadWeights(const WeightBinder& binder, const Checkpoint& checkpoint,
-                             const std::string& config_text, const std::string& adapter,
+StatusOr<Sha256> LoadWeights(const WeightBinder& binder,
+                             const Checkpoint& checkpoint,
+                             const std::string& config_text,
+                             const std::string& adapter,
                              ThreadPool* pool);
 
 }  // namespace baton::model

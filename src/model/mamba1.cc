@@ -23,8 +23,8 @@ void NormParts(const Step& step, const Mamba1Layer& layer, Rows raw, Rows normed
   });
 }
 
-void AdvanceState(const Step& step, const Mamba1Layer& layer, Rows conv, Rows parts, Rows dt,
-                  Rows y) {
+void AdvanceState(
+    const Step& step, const Mamba1Layer& layer, Rows conv, Rows parts, Rows dt, Rows y) {
   const Mamba1Config& c = *layer.config;
   constexpr int64_t kChunk = 64;  // channels
   const int64_t chunks = (c.inner + kChunk - 1) / kChunk;
@@ -35,24 +35,23 @@ void AdvanceState(const Step& step, const Mamba1Layer& layer, Rows conv, Rows pa
     for (int64_t i = begin; i < end; ++i) {
       const StepItem& item = step.items()[i / chunks];
       const int64_t first = i % chunks * kChunk, row = item.row0;
-      step.kernels().mamba1(kernel::Mamba1Args{
-          .state = item.State(layer.ssm_offset),
-          .n_state = c.state,
-          .channels = c.inner,
-          .begin = first,
-          .end = std::min(first + kChunk, c.inner),
-          .tokens = item.tokens,
-          .x = conv[row],
-          .ldx = conv.stride,
-          .b = parts[row] + c.dt_rank,
-          .c = parts[row] + c.dt_rank + c.state,
-          .ldbc = parts.stride,
-          .dt = dt[row],
-          .lddt = dt.stride,
-          .a = layer.weights->a.data(),
-          .d = layer.weights->d.data(),
-          .y = y[row],
-          .ldy = y.stride});
+      step.kernels().mamba1(kernel::Mamba1Args{.state = item.State(layer.ssm_offset),
+                                               .n_state = c.state,
+                                               .channels = c.inner,
+                                               .begin = first,
+                                               .end = std::min(first + kChunk, c.inner),
+                                               .tokens = item.tokens,
+                                               .x = conv[row],
+                                               .ldx = conv.stride,
+                                               .b = parts[row] + c.dt_rank,
+                                               .c = parts[row] + c.dt_rank + c.state,
+                                               .ldbc = parts.stride,
+                                               .dt = dt[row],
+                                               .lddt = dt.stride,
+                                               .a = layer.weights->a.data(),
+                                               .d = layer.weights->d.data(),
+                                               .y = y[row],
+                                               .ldy = y.stride});
     }
   });
 }

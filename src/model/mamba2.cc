@@ -7,8 +7,8 @@ namespace baton::model {
 namespace {
 
 // dt = clamp(softplus(dt + bias)), decay = exp(a * dt).
-void RunSteps(const Step& step, const Mamba2Layer& layer, Rows raw, Rows dt, Rows decay,
-              int64_t rows) {
+void RunSteps(
+    const Step& step, const Mamba2Layer& layer, Rows raw, Rows dt, Rows decay, int64_t rows) {
   const Mamba2Config& c = *layer.config;
   const Mamba2Weights& w = *layer.weights;
   step.For(rows, c.heads * 4, [&](int64_t begin, int64_t end) {
@@ -20,8 +20,8 @@ void RunSteps(const Step& step, const Mamba2Layer& layer, Rows raw, Rows dt, Row
 }
 
 // All heads of all sequences; a head's tokens stay together and in order.
-void AdvanceState(const Step& step, const Mamba2Layer& layer, Rows conv, Rows dt, Rows decay,
-                  Rows y) {
+void AdvanceState(
+    const Step& step, const Mamba2Layer& layer, Rows conv, Rows dt, Rows decay, Rows y) {
   const Mamba2Config& c = *layer.config;
   const int64_t heads_per_group = c.heads / c.groups;
   const int64_t n_items = static_cast<int64_t>(step.items().size());
@@ -33,22 +33,22 @@ void AdvanceState(const Step& step, const Mamba2Layer& layer, Rows conv, Rows dt
       const StepItem& item = step.items()[i / c.heads];
       const int64_t head = i % c.heads, row = item.row0;
       const float* b = conv[row] + c.inner() + head / heads_per_group * c.state;
-      step.kernels().mamba2(kernel::Mamba2Args{
-          .state = item.State(layer.ssm_offset) + head * c.state * c.head_dim,
-          .n_state = c.state,
-          .head_dim = c.head_dim,
-          .tokens = item.tokens,
-          .x = conv[row] + head * c.head_dim,
-          .ldx = conv.stride,
-          .b = b,
-          .c = b + c.groups * c.state,
-          .ldbc = conv.stride,
-          .dt = dt[row] + head,
-          .decay = decay[row] + head,
-          .lddt = dt.stride,
-          .d = layer.weights->d[head],
-          .y = y[row] + head * c.head_dim,
-          .ldy = y.stride});
+      step.kernels().mamba2(
+          kernel::Mamba2Args{.state = item.State(layer.ssm_offset) + head * c.state * c.head_dim,
+                             .n_state = c.state,
+                             .head_dim = c.head_dim,
+                             .tokens = item.tokens,
+                             .x = conv[row] + head * c.head_dim,
+                             .ldx = conv.stride,
+                             .b = b,
+                             .c = b + c.groups * c.state,
+                             .ldbc = conv.stride,
+                             .dt = dt[row] + head,
+                             .decay = decay[row] + head,
+                             .lddt = dt.stride,
+                             .d = layer.weights->d[head],
+                             .y = y[row] + head * c.head_dim,
+                             .ldy = y.stride});
     }
   });
 }
@@ -74,8 +74,7 @@ void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64
 
   RunLinear(step, {&w.in, x, rows, proj});  // z | xBC | dt
   const Rows xbc{proj.data + c.inner(), proj.stride};
-  RunConv(step, ConvLayer{&w.conv_w, &w.conv_b, c.conv_channels(), c.conv_width,
-                          layer.conv_offset},
+  RunConv(step, ConvLayer{&w.conv_w, &w.conv_b, c.conv_channels(), c.conv_width, layer.conv_offset},
           xbc, conv);
   RunSteps(step, layer, Rows{xbc.data + c.conv_channels(), proj.stride}, dt, decay, rows);
   AdvanceState(step, layer, conv, dt, decay, mixed);

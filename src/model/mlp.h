@@ -18,7 +18,11 @@ void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t
 int64_t MoeScratch(const MoeConfig& config, int64_t hidden, int64_t rows);
 // y += sum over the top_k experts of a row, in ascending expert id, of weight * expert(x). Ties
 // among router logits go to the lower id. `y` must be initialised.
-void AddMoe(const Step& step, const MoeConfig& config, const MoeWeights& weights, Rows x, Rows y,
+void AddMoe(const Step& step,
+            const MoeConfig& config,
+            const MoeWeights& weights,
+            Rows x,
+            Rows y,
             int64_t rows);
 
 }  // namespace baton::model

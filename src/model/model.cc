@@ -43,9 +43,9 @@ StatusOr<std::unique_ptr<Model>> Model::Load(const std::string& dir, const LoadO
   parts.max_model_len = parts.config.max_position;
   if (options.max_model_len > 0) {
     if (options.max_model_len > parts.config.max_position) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("max_model_len ", options.max_model_len, " is above the model's ",
-                       parts.config.max_position, " positions"));
+      return absl::InvalidArgumentError(absl::StrCat("max_model_len ", options.max_model_len,
+                                                     " is above the model's ",
+                                                     parts.config.max_position, " positions"));
     }
     parts.max_model_len = options.max_model_len;
   }
@@ -54,9 +54,9 @@ StatusOr<std::unique_ptr<Model>> Model::Load(const std::string& dir, const LoadO
   FindArchitecture(parts.config.model_type)->bind(parts.config, &binder, &parts.weights);
   const std::vector<std::string> problems = binder.Compare(*checkpoint);
   if (!problems.empty()) return DoNotFit(dir, problems);
-  BATON_ASSIGN_OR_RETURN(parts.fingerprint,
-                         LoadWeights(binder, *checkpoint, CanonicalText(parts.config),
-                                     options.adapter, options.pool));
+  BATON_ASSIGN_OR_RETURN(
+      parts.fingerprint,
+      LoadWeights(binder, *checkpoint, CanonicalText(parts.config), options.adapter, options.pool));
   return std::make_unique<Decoder>(std::move(parts));
 }
 

@@ -86,7 +86,8 @@ class Model {
   // Advances every item by its tokens: writes KV and state in place, then logits as asked.
   // Fails with kInvalidArgument (and touches nothing) on a token out of range, a missing block or
   // a position past max_model_len. `pool` may be null.
-  virtual Status Forward(std::span<const BatchItem> batch, Workspace* workspace,
+  virtual Status Forward(std::span<const BatchItem> batch,
+                         Workspace* workspace,
                          ThreadPool* pool) const = 0;
 };
 

@@ -63,7 +63,9 @@ struct ExpertTile {
 
 // Calls fn for every tile of every expert's matrix `member`, in one parallel loop.
 template <class Fn>
-void ForExpertTiles(const Step& step, const MoeWeights& weights, Linear MlpWeights::*member,
+void ForExpertTiles(const Step& step,
+                    const MoeWeights& weights,
+                    Linear MlpWeights::*member,
                     const Fn& fn) {
   Workspace::Impl& work = step.work();
   std::vector<int64_t>& first = work.expert_next;  // first tile of each expert
@@ -105,8 +107,8 @@ int64_t MoeScratch(const MoeConfig& c, int64_t hidden, int64_t rows) {
          2 * Arena::Rounded(pairs * hidden) + 2 * Arena::Rounded(pairs * c.width);
 }
 
-void AddMoe(const Step& step, const MoeConfig& c, const MoeWeights& weights, Rows x, Rows y,
-            int64_t rows) {
+void AddMoe(
+    const Step& step, const MoeConfig& c, const MoeWeights& weights, Rows x, Rows y, int64_t rows) {
   const ArenaScope scope(&step.arena());
   Arena& arena = step.arena();
   Workspace::Impl& work = step.work();
@@ -127,8 +129,8 @@ void AddMoe(const Step& step, const MoeConfig& c, const MoeWeights& weights, Row
   });
   ForExpertTiles(step, weights, &MlpWeights::gate, [&](const ExpertTile& t) {
     const MlpWeights& expert = weights.experts[t.expert];
-    RunTile(step.kernels(), {&expert.gate, in, pairs, gate}, t.row_begin, t.row_end,
-            t.panel_begin, t.panel_end);
+    RunTile(step.kernels(), {&expert.gate, in, pairs, gate}, t.row_begin, t.row_end, t.panel_begin,
+            t.panel_end);
     RunTile(step.kernels(), {&expert.up, in, pairs, up}, t.row_begin, t.row_end, t.panel_begin,
             t.panel_end);
     const int64_t begin = t.panel_begin * kernel::kLanes;

@@ -15,20 +15,20 @@ void RunConv(const Step& step, const ConvLayer& layer, Rows x, Rows y) {
       const int64_t i = begin / chunks, first = begin % chunks;
       const int64_t last = std::min(chunks, first + end - begin);
       const StepItem& item = step.items()[i];
-      step.kernels().conv(kernel::ConvArgs{
-          .state = item.State(layer.offset),
-          .channels = layer.channels,
-          .begin = first * kChunk,
-          .end = std::min(last * kChunk, layer.channels),
-          .width = layer.width,
-          .weight = layer.weight->data(),
-          .bias = layer.bias->empty() ? nullptr : layer.bias->data(),
-          .tokens = item.tokens,
-          .x = x[item.row0],
-          .ldx = x.stride,
-          .y = y[item.row0],
-          .ldy = y.stride,
-          .silu = true});
+      step.kernels().conv(
+          kernel::ConvArgs{.state = item.State(layer.offset),
+                           .channels = layer.channels,
+                           .begin = first * kChunk,
+                           .end = std::min(last * kChunk, layer.channels),
+                           .width = layer.width,
+                           .weight = layer.weight->data(),
+                           .bias = layer.bias->empty() ? nullptr : layer.bias->data(),
+                           .tokens = item.tokens,
+                           .x = x[item.row0],
+                           .ldx = x.stride,
+                           .y = y[item.row0],
+                           .ldy = y.stride,
+                           .silu = true});
       begin += last - first;
     }
   });

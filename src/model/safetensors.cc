@@ -64,9 +64,9 @@ StatusOr<SafetensorsHeader> ParseSafetensors(ByteSpan file) {
   uint64_t header_bytes;
   std::memcpy(&header_bytes, file.data(), 8);
   if (header_bytes > kHeaderBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("header length ", header_bytes, " is above the limit of ", kHeaderBytesMax,
-                     " bytes: not a safetensors file?"));
+    return absl::InvalidArgumentError(absl::StrCat("header length ", header_bytes,
+                                                   " is above the limit of ", kHeaderBytesMax,
+                                                   " bytes: not a safetensors file?"));
   }
   if (header_bytes > file.size() - 8) {
     return absl::InvalidArgumentError(absl::StrCat("header length ", header_bytes,
@@ -88,14 +88,14 @@ StatusOr<SafetensorsHeader> ParseSafetensors(ByteSpan file) {
           data.size(), " after its header: truncated, fetch it again"));
     }
     if (!bytes.has_value() || *bytes != t.end - t.begin) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor \"", t.name, "\" of shape ", ShapeText(t.shape), " and dtype ",
-          TensorDTypeName(t.dtype), " needs ",
-          bytes.has_value() ? absl::StrCat(*bytes) : std::string("more than 2^62"),
-          " bytes, its range holds ", t.end - t.begin));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", t.name, "\" of shape ", ShapeText(t.shape), " and dtype ",
+                       TensorDTypeName(t.dtype), " needs ",
+                       bytes.has_value() ? absl::StrCat(*bytes) : std::string("more than 2^62"),
+                       " bytes, its range holds ", t.end - t.begin));
     }
     header.tensors.push_back(StoredTensor{std::move(t.name), t.dtype, std::move(t.shape),
-                                        data.subspan(t.begin, t.end - t.begin)});
+                                          data.subspan(t.begin, t.end - t.begin)});
   }
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });

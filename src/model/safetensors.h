@@ -30,7 +30,21 @@ inline constexpr size_t kHeaderBytesMax = size_t{100} << 20;
 
 // Element types a file may hold. Weights are used as kF32, kBF16 or kF16 only.
 enum class TensorDType : uint8_t {
-  kBool, kU8, kI8, kF8E4M3, kF8E5M2, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kI64, kU64, kF64,
+  kBool,
+  kU8,
+  kI8,
+  kF8E4M3,
+  kF8E5M2,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kI64,
+  kU64,
+  kF64,
 };
 const char* TensorDTypeName(TensorDType dtype);  // "F32", as in the file
 size_t TensorDTypeBytes(TensorDType dtype);

@@ -140,7 +140,8 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&,
+  bool parse_error(std::size_t position,
+                   const std::string&,
                    const nlohmann::detail::exception&) override {
     return Fail(absl::StrCat("not valid JSON in UTF-8 at byte ", position));
   }

@@ -7,7 +7,8 @@
 namespace baton::model {
 
 StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::string& path, const std::vector<TensorSpec>& specs,
+    const std::string& path,
+    const std::vector<TensorSpec>& specs,
     const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;

@@ -30,8 +30,7 @@ SequenceMemory::SequenceMemory(const Layout& layout, int64_t tokens_max, uint8_t
   }
 }
 
-BatchItem SequenceMemory::Extend(std::span<const TokenId> tokens, LogitsMode mode,
-                                 float* logits) {
+BatchItem SequenceMemory::Extend(std::span<const TokenId> tokens, LogitsMode mode, float* logits) {
   BatchItem item;
   item.tokens = tokens;
   item.position = position_;
@@ -49,15 +48,15 @@ float SequenceMemory::StateValue(size_t part, int64_t element) const {
   return v;
 }
 
-float SequenceMemory::KeyValue(size_t group, size_t layer_ordinal, size_t head, int64_t token,
-                               int64_t d) const {
+float SequenceMemory::KeyValue(
+    size_t group, size_t layer_ordinal, size_t head, int64_t token, int64_t d) const {
   const auto* block = reinterpret_cast<const float*>(tables_[group][token / kBlockTokens]);
   return block[layout_.groups()[group].KOffset(layer_ordinal, head) + d * kBlockTokens +
                token % kBlockTokens];
 }
 
-float SequenceMemory::ValueValue(size_t group, size_t layer_ordinal, size_t head, int64_t token,
-                                 int64_t d) const {
+float SequenceMemory::ValueValue(
+    size_t group, size_t layer_ordinal, size_t head, int64_t token, int64_t d) const {
   const KvGroup& g = layout_.groups()[group];
   const auto* block = reinterpret_cast<const float*>(tables_[group][token / kBlockTokens]);
   return block[g.VOffset(layer_ordinal, head) + token % kBlockTokens * g.head_dim + d];

@@ -32,8 +32,7 @@ class SequenceMemory {
   float StateValue(size_t part, int64_t element) const;
   // K or V of one token: `layer_ordinal` in the group, `head`, dimension `d`.
   float KeyValue(size_t group, size_t layer_ordinal, size_t head, int64_t token, int64_t d) const;
-  float ValueValue(size_t group, size_t layer_ordinal, size_t head, int64_t token,
-                   int64_t d) const;
+  float ValueValue(size_t group, size_t layer_ordinal, size_t head, int64_t token, int64_t d) const;
 
  private:
   struct Free {

@@ -14,8 +14,8 @@ Status Arena::Reserve(int64_t floats) {
   const int64_t capacity = Rounded(floats + floats / 8);
   data_.reset();
   capacity_ = 0;
-  data_.reset(static_cast<float*>(
-      std::aligned_alloc(64, static_cast<size_t>(capacity) * sizeof(float))));
+  data_.reset(
+      static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(capacity) * sizeof(float))));
   if (data_ == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("out of memory for ", capacity * sizeof(float), " bytes of activations"));

@@ -67,8 +67,8 @@ struct RowTile {
 struct Workspace::Impl {
   Arena arena;
   std::vector<StepItem> items;
-  std::vector<float*> blocks;      // of all items
-  std::vector<RowTile> tiles;      // attention rows
+  std::vector<float*> blocks;  // of all items
+  std::vector<RowTile> tiles;  // attention rows
   std::vector<int64_t> logit_rows;
   std::vector<float*> logit_out;
   std::vector<const void*> slots;  // sorted, to find a slot given twice

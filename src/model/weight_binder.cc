@@ -39,7 +39,8 @@ std::vector<float> Widen(const StoredTensor& tensor) {
   return out;
 }
 
-TensorRequest* WeightBinder::Request(const std::string& name, const std::vector<int64_t>& shape,
+TensorRequest* WeightBinder::Request(const std::string& name,
+                                     const std::vector<int64_t>& shape,
                                      TensorRole role) {
   const auto [it, added] = index_.emplace(name, requests_.size());
   if (added) {
@@ -54,14 +55,20 @@ TensorRequest* WeightBinder::Request(const std::string& name, const std::vector<
   return request;
 }
 
-void WeightBinder::Matrix(const std::string& name, int64_t rows, int64_t cols,
-                          kernel::PackedMatrix* to, TensorRole role) {
+void WeightBinder::Matrix(const std::string& name,
+                          int64_t rows,
+                          int64_t cols,
+                          kernel::PackedMatrix* to,
+                          TensorRole role) {
   Request(name, {rows, cols}, role);
   MatrixRows(name, {rows, cols}, 0, rows, to);
 }
 
-void WeightBinder::MatrixRows(const std::string& name, const std::vector<int64_t>& shape,
-                              int64_t begin, int64_t rows, kernel::PackedMatrix* to) {
+void WeightBinder::MatrixRows(const std::string& name,
+                              const std::vector<int64_t>& shape,
+                              int64_t begin,
+                              int64_t rows,
+                              kernel::PackedMatrix* to) {
   const int64_t cols = shape.back();
   Request(name, shape, TensorRole::kLinear)
       ->consumers.push_back([=](const StoredTensor& tensor) -> Status {
@@ -71,21 +78,23 @@ void WeightBinder::MatrixRows(const std::string& name, const std::vector<int64_t
         StatusOr<kernel::PackedMatrix> packed =
             kernel::PackedMatrix::Pack(source, dtype, rows, cols, cols, nullptr);
         if (!packed.ok()) {
-          return Status(packed.status().code(), absl::StrCat("tensor \"", tensor.name, "\": ",
-                                                             packed.status().message()));
+          return Status(packed.status().code(),
+                        absl::StrCat("tensor \"", tensor.name, "\": ", packed.status().message()));
         }
         *to = std::move(packed).value();
         return absl::OkStatus();
       });
 }
 
-void WeightBinder::LinearLayer(const std::string& name, int64_t rows, int64_t cols, bool bias,
-                               Linear* to) {
+void WeightBinder::LinearLayer(
+    const std::string& name, int64_t rows, int64_t cols, bool bias, Linear* to) {
   Matrix(name + ".weight", rows, cols, &to->w);
   if (bias) Vector(name + ".bias", rows, TensorRole::kBias, &to->bias);
 }
 
-void WeightBinder::Vector(const std::string& name, int64_t n, TensorRole role,
+void WeightBinder::Vector(const std::string& name,
+                          int64_t n,
+                          TensorRole role,
                           std::vector<float>* to) {
   Request(name, {n}, role)->consumers.push_back([to](const StoredTensor& tensor) {
     *to = Widen(tensor);
@@ -93,7 +102,9 @@ void WeightBinder::Vector(const std::string& name, int64_t n, TensorRole role,
   });
 }
 
-void WeightBinder::Conv(const std::string& name, int64_t channels, int64_t width,
+void WeightBinder::Conv(const std::string& name,
+                        int64_t channels,
+                        int64_t width,
                         std::vector<float>* to) {
   Request(name, {channels, 1, width}, TensorRole::kConv)
       ->consumers.push_back([=](const StoredTensor& tensor) {
@@ -113,15 +124,16 @@ void WeightBinder::Decay(const std::string& name, int64_t n, std::vector<float>*
   });
 }
 
-void WeightBinder::Decay2d(const std::string& name, int64_t channels, int64_t state,
+void WeightBinder::Decay2d(const std::string& name,
+                           int64_t channels,
+                           int64_t state,
                            std::vector<float>* to) {
   Request(name, {channels, state}, TensorRole::kALog)
       ->consumers.push_back([=](const StoredTensor& tensor) {
         const std::vector<float> in = Widen(tensor);
         to->resize(in.size());
         for (int64_t c = 0; c < channels; ++c)
-          for (int64_t n = 0; n < state; ++n)
-            (*to)[n * channels + c] = DecayOf(in[c * state + n]);
+          for (int64_t n = 0; n < state; ++n) (*to)[n * channels + c] = DecayOf(in[c * state + n]);
         return absl::OkStatus();
       });
 }

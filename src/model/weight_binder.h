@@ -42,12 +42,18 @@ struct TensorRequest {
 class WeightBinder {
  public:
   // A whole [rows, cols] matrix.
-  void Matrix(const std::string& name, int64_t rows, int64_t cols, kernel::PackedMatrix* to,
+  void Matrix(const std::string& name,
+              int64_t rows,
+              int64_t cols,
+              kernel::PackedMatrix* to,
               TensorRole role = TensorRole::kLinear);
   // Rows [begin, begin + rows) of a tensor seen as one matrix of `cols` columns; `shape` is the
   // whole tensor's.
-  void MatrixRows(const std::string& name, const std::vector<int64_t>& shape, int64_t begin,
-                  int64_t rows, kernel::PackedMatrix* to);
+  void MatrixRows(const std::string& name,
+                  const std::vector<int64_t>& shape,
+                  int64_t begin,
+                  int64_t rows,
+                  kernel::PackedMatrix* to);
   // `name`.weight and, if `bias`, `name`.bias.
   void LinearLayer(const std::string& name, int64_t rows, int64_t cols, bool bias, Linear* to);
   void Vector(const std::string& name, int64_t n, TensorRole role, std::vector<float>* to);
@@ -68,7 +74,8 @@ class WeightBinder {
   std::vector<std::string> Compare(const Checkpoint& checkpoint) const;
 
  private:
-  TensorRequest* Request(const std::string& name, const std::vector<int64_t>& shape,
+  TensorRequest* Request(const std::string& name,
+                         const std::vector<int64_t>& shape,
                          TensorRole role);
   bool IsIgnored(const std::string& name) const;
 

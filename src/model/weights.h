@@ -23,9 +23,9 @@ struct AttentionWeights {
 };
 
 struct Mamba2Weights {
-  Linear in;                  // rows z(I) | x(I) | B(G*N) | C(G*N) | dt(H)
-  std::vector<float> conv_w;  // [K][C]; the last row multiplies the newest input
-  std::vector<float> conv_b;  // [C] or empty
+  Linear in;                   // rows z(I) | x(I) | B(G*N) | C(G*N) | dt(H)
+  std::vector<float> conv_w;   // [K][C]; the last row multiplies the newest input
+  std::vector<float> conv_b;   // [C] or empty
   std::vector<float> dt_bias;  // [H]
   std::vector<float> a;        // [H], -exp(A_log)
   std::vector<float> d;        // [H]
@@ -34,11 +34,11 @@ struct Mamba2Weights {
 };
 
 struct Mamba1Weights {
-  Linear in;                  // rows x(I) | z(I)
-  std::vector<float> conv_w;  // [K][I]
-  std::vector<float> conv_b;  // [I] or empty
-  Linear x;                   // rows dt(R) | B(N) | C(N)
-  Linear dt;                  // [I, R]; its bias is dt_bias
+  Linear in;                                   // rows x(I) | z(I)
+  std::vector<float> conv_w;                   // [K][I]
+  std::vector<float> conv_b;                   // [I] or empty
+  Linear x;                                    // rows dt(R) | B(N) | C(N)
+  Linear dt;                                   // [I, R]; its bias is dt_bias
   std::vector<float> dt_norm, b_norm, c_norm;  // [R], [N], [N]
   std::vector<float> dt_bias;                  // [I]
   std::vector<float> a;                        // [N][I], -exp(A_log)
@@ -66,9 +66,9 @@ struct LayerWeights {
 };
 
 struct DecoderWeights {
-  Linear embedding;                // [V, h]; also the output matrix if tied
-  Linear lm_head;                  // [V, h]; empty if tied
-  std::vector<float> final_norm;   // [h]
+  Linear embedding;               // [V, h]; also the output matrix if tied
+  Linear lm_head;                 // [V, h]; empty if tied
+  std::vector<float> final_norm;  // [h]
   std::vector<LayerWeights> layers;
 };
 

@@ -1,0 +1,81 @@
+#include "model/check.h"
+
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/file.h"
+#include "model/architecture.h"
+#include "model/checkpoint.h"
+#include "model/config.h"
+#include "model/model_layout.h"
+#include "model/weight_binder.h"
+#include "model/weights.h"
+
+namespace baton::model {
+namespace {
+
+void CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, CheckReport* report) {
+  DecoderWeights unused;
+  unused.layers.resize(config.layers.size());
+  WeightBinder binder;
+  FindArchitecture(config.model_type)->bind(config, &binder, &unused);
+  for (std::string& problem : binder.Compare(checkpoint))
+    report->problems.push_back(std::move(problem));
+  std::map<std::string, uint64_t> by_dtype;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    report->parameters += static_cast<uint64_t>(tensor->elements());
+    report->weight_bytes += tensor->bytes.size();
+    by_dtype[TensorDTypeName(tensor->dtype)] += tensor->bytes.size();
+  }
+  std::string dtypes;
+  for (const auto& [dtype, bytes] : by_dtype)
+    absl::StrAppend(&dtypes, dtypes.empty() ? "" : ", ", dtype, " ", bytes >> 20, " MiB");
+  report->notes.push_back(absl::StrCat(checkpoint.tensors().size(), " tensors in ",
+                                       checkpoint.files(), " files: ", dtypes));
+}
+
+}  // namespace
+
+CheckReport CheckModel(const std::string& dir) {
+  CheckReport report;
+  report.path = dir;
+  const auto problem = [&](const Status& status) {
+    report.problems.emplace_back(status.message());
+  };
+  const StatusOr<ModelConfig> config = ReadConfig(dir);
+  if (!config.ok()) problem(config.status());
+  if (FileExists(dir + "/hf_quant_config.json")) {
+    report.problems.push_back(
+        "hf_quant_config.json: the weights are quantised, which is not supported; use the BF16 "
+        "release");
+  }
+  const StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(dir);
+  if (!checkpoint.ok()) problem(checkpoint.status());
+  if (config.ok()) {
+    report.model_type = config->model_type;
+    const StatusOr<Layout> layout = BuildLayout(*config, Sha256());
+    if (!layout.ok()) problem(layout.status());
+    if (checkpoint.ok()) CheckWeights(*config, **checkpoint, &report);
+  }
+  for (const char* file : {"tokenizer.json", "generation_config.json"}) {
+    if (!FileExists(dir + "/" + file)) report.notes.push_back(absl::StrCat(file, " is absent"));
+  }
+  return report;
+}
+
+std::string FormatCheck(const CheckReport& report) {
+  std::string out = absl::StrFormat("%s: %s", report.path,
+                                    report.model_type.empty() ? "unknown type" : report.model_type);
+  if (report.parameters > 0)
+    absl::StrAppendFormat(&out, ", %.1f M parameters",
+                          static_cast<double>(report.parameters) / 1e6);
+  absl::StrAppend(&out, report.servable() ? ", can be served\n" : ", CANNOT be served\n");
+  for (const std::string& problem : report.problems)
+    absl::StrAppend(&out, "  problem: ", problem, "\n");
+  for (const std::string& note : report.notes) absl::StrAppend(&out, "  note: ", note, "\n");
+  return out;
+}
+
+}  // namespace baton::model

@@ -1,0 +1,96 @@
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "model/generate.h"
+
+namespace baton::model {
+namespace {
+
+struct Preset {
+  const char* name;
+  const char* config;
+};
+
+// Multipliers keep the residual stream and the logits of random weights at the scale of trained
+// ones.
+constexpr Preset kPresets[] = {
+    {"granite-100m", R"({
+      "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"],
+      "hidden_size": 768, "num_hidden_layers": 12,
+      "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "attention",
+                      "mamba", "mamba", "mamba", "mamba", "mamba", "attention"],
+      "num_attention_heads": 12, "num_key_value_heads": 4, "attention_multiplier": 0.125,
+      "mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1,
+      "mamba_d_conv": 4, "mamba_expand": 2, "num_local_experts": 0,
+      "shared_intermediate_size": 2048, "intermediate_size": 2048, "vocab_size": 8192,
+      "max_position_embeddings": 32768, "position_embedding_type": "nope",
+      "embedding_multiplier": 12, "residual_multiplier": 0.3, "logits_scaling": 1,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": true})"},
+    {"granite-1b", R"({
+      "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"],
+      "hidden_size": 1536, "num_hidden_layers": 40,
+      "layer_types": ["mamba", "mamba", "mamba", "mamba", "mamba", "attention", "mamba", "mamba",
+                      "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "attention",
+                      "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+                      "mamba", "attention", "mamba", "mamba", "mamba", "mamba", "mamba", "mamba",
+                      "mamba", "mamba", "mamba", "attention", "mamba", "mamba", "mamba", "mamba"],
+      "num_attention_heads": 12, "num_key_value_heads": 4, "attention_multiplier": 0.0078125,
+      "mamba_n_heads": 48, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1,
+      "mamba_d_conv": 4, "mamba_expand": 2, "num_local_experts": 0,
+      "shared_intermediate_size": 4096, "intermediate_size": 4096, "vocab_size": 100352,
+      "max_position_embeddings": 131072, "position_embedding_type": "nope",
+      "embedding_multiplier": 12, "residual_multiplier": 0.22, "logits_scaling": 6,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": true})"},
+    {"tiny-bamba", R"({
+      "model_type": "bamba", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 4, "attn_layer_indices": [1], "num_attention_heads": 4,
+      "num_key_value_heads": 2, "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_n_groups": 2,
+      "mamba_d_state": 16, "vocab_size": 300, "max_position_embeddings": 4096})"},
+    {"tiny-granitemoehybrid", R"({
+      "model_type": "granitemoehybrid", "hidden_size": 128, "intermediate_size": 72,
+      "shared_intermediate_size": 136, "num_hidden_layers": 4,
+      "layer_types": ["mamba", "attention", "mamba", "attention"], "num_attention_heads": 4,
+      "num_key_value_heads": 1, "attention_multiplier": 0.2, "mamba_n_heads": 4,
+      "mamba_d_head": 64, "mamba_d_state": 32, "num_local_experts": 6, "num_experts_per_tok": 3,
+      "embedding_multiplier": 12, "residual_multiplier": 0.4, "logits_scaling": 2,
+      "vocab_size": 300, "max_position_embeddings": 4096, "position_embedding_type": "nope",
+      "tie_word_embeddings": true})"},
+    {"tiny-granite-dense", R"({
+      "model_type": "granitemoehybrid", "hidden_size": 128, "shared_intermediate_size": 256,
+      "num_hidden_layers": 4, "layer_types": ["mamba", "attention", "mamba", "mamba"],
+      "num_attention_heads": 4, "num_key_value_heads": 2, "attention_multiplier": 0.2,
+      "mamba_n_heads": 4, "mamba_d_head": 64, "mamba_d_state": 32, "num_local_experts": 0,
+      "embedding_multiplier": 12, "residual_multiplier": 0.4, "vocab_size": 512,
+      "max_position_embeddings": 32768, "position_embedding_type": "nope",
+      "tie_word_embeddings": true})"},
+    {"tiny-jamba", R"({
+      "model_type": "jamba", "hidden_size": 128, "intermediate_size": 144,
+      "num_hidden_layers": 4, "attn_layer_period": 4, "attn_layer_offset": 2,
+      "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 4,
+      "num_experts_per_tok": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "mamba_d_state": 16, "mamba_dt_rank": 8, "vocab_size": 300,
+      "max_position_embeddings": 4096})"},
+    {"tiny-llama", R"({
+      "model_type": "llama", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "vocab_size": 300, "max_position_embeddings": 4096, "attention_bias": true,
+      "mlp_bias": true, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "llama3",
+      "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 256}})"},
+};
+
+}  // namespace
+
+std::vector<std::string> PresetNames() {
+  std::vector<std::string> names;
+  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  return names;
+}
+
+StatusOr<Json> PresetConfig(const std::string& name) {
+  for (const Preset& preset : kPresets)
+    if (name == preset.name) return ParseJsonLenient(preset.config);
+  return absl::NotFoundError(
+      absl::StrCat("no preset \"", name, "\"; there are ", absl::StrJoin(PresetNames(), ", ")));
+}
+
+}  // namespace baton::model

@@ -1,0 +1,144 @@
+#include "model/inspect.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernel/kernels.h"
+#include "model/architecture.h"
+#include "model/model_layout.h"
+#include "model/safetensors.h"
+#include "model/weight_binder.h"
+#include "model/weights.h"
+
+namespace baton::model {
+namespace {
+
+uint64_t CountParameters(const ModelConfig& config) {
+  DecoderWeights unused;
+  unused.layers.resize(config.layers.size());
+  WeightBinder binder;
+  FindArchitecture(config.model_type)->bind(config, &binder, &unused);
+  uint64_t n = 0;
+  for (const TensorRequest& request : binder.requests())
+    n += TensorBytes(TensorDType::kU8, request.shape).value_or(0);
+  return n;
+}
+
+CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
+  const Layout& layout = report.layout;
+  CapacityRow row;
+  row.tokens = tokens;
+  row.bytes = layout.slot_bytes();
+  for (size_t g = 0; g < layout.groups().size(); ++g) {
+    row.bytes +=
+        layout.BlockCount(g, static_cast<uint64_t>(tokens)) * layout.groups()[g].block_bytes;
+  }
+  row.attention_bytes =
+      static_cast<uint64_t>(BlocksFor(tokens)) * kBlockTokens * report.attention_kv_bytes_per_token;
+  if (row.bytes > 0) row.sequences = report.memory_bytes / row.bytes;
+  if (row.attention_bytes > 0) row.attention_sequences = report.memory_bytes / row.attention_bytes;
+  return row;
+}
+
+// "0-4, 6-14": the layers of equal parts are printed once.
+std::string LayerRanges(const std::vector<uint32_t>& layers) {
+  std::string out;
+  for (size_t i = 0; i < layers.size();) {
+    size_t j = i;
+    while (j + 1 < layers.size() && layers[j + 1] == layers[j] + 1) ++j;
+    absl::StrAppend(&out, out.empty() ? "" : ", ", layers[i]);
+    if (j > i) absl::StrAppend(&out, "-", layers[j]);
+    i = j + 1;
+  }
+  return out;
+}
+
+// Exact up to a megabyte, then rounded.
+std::string Bytes(uint64_t n) {
+  if (n < (uint64_t{1} << 20)) return absl::StrCat(n, " B");
+  if (n < (uint64_t{1} << 30))
+    return absl::StrFormat("%.2f MiB", static_cast<double>(n) / (1 << 20));
+  return absl::StrFormat("%.2f GiB", static_cast<double>(n) / (1 << 30));
+}
+
+void AppendLayout(const Layout& layout, std::string* out) {
+  absl::StrAppend(out, "layout ", layout.fingerprint().Hex().substr(0, 16), "\n");
+  std::vector<std::pair<const StatePart*, std::vector<uint32_t>>> kinds;
+  for (const StatePart& part : layout.parts()) {
+    bool found = false;
+    for (auto& [kind, layers] : kinds) {
+      found = kind->component == part.component && kind->shape == part.shape;
+      if (found) {
+        layers.push_back(part.layer);
+        break;
+      }
+    }
+    if (!found) kinds.push_back({&part, {part.layer}});
+  }
+  for (const auto& [part, layers] : kinds) {
+    absl::StrAppendFormat(out, "  %-5s %-22s %-28s %12s  x %d layers: %s\n", part->component,
+                          ShapeText(part->shape), part->axes, Bytes(part->bytes), layers.size(),
+                          LayerRanges(layers));
+  }
+  for (const KvGroup& group : layout.groups()) {
+    absl::StrAppendFormat(out,
+                          "  kv    %d heads x %d, group \"%s\"%-9s %12s per block of %d"
+                          "  x %d layers: %s\n",
+                          group.kv_heads, group.head_dim, group.name, "", Bytes(group.block_bytes),
+                          kBlockTokens, group.layers.size(), LayerRanges(group.layers));
+  }
+}
+
+}  // namespace
+
+StatusOr<InspectReport> InspectModel(const std::string& path, const InspectOptions& options) {
+  InspectReport report;
+  BATON_ASSIGN_OR_RETURN(report.config, ReadConfig(path));
+  BATON_ASSIGN_OR_RETURN(report.layout,
+                         BuildLayout(report.config, kernel::NumericsTag(kernel::SimdKernels())));
+  report.memory_bytes = options.memory_bytes;
+  report.parameters = CountParameters(report.config);
+  if (const auto& a = report.config.attention; a.has_value()) {
+    report.attention_kv_bytes_per_token = report.config.layers.size() * 2 *
+                                          static_cast<uint64_t>(a->kv_heads * a->head_dim) *
+                                          sizeof(float);
+  }
+  for (const int64_t tokens : options.lengths) {
+    if (tokens < 1)
+      return absl::InvalidArgumentError(absl::StrCat("a sequence of ", tokens, " tokens"));
+    report.capacity.push_back(Capacity(report, tokens));
+  }
+  return report;
+}
+
+std::string FormatInspect(const InspectReport& report) {
+  const ModelConfig& c = report.config;
+  const Layout& layout = report.layout;
+  std::string out = absl::StrFormat(
+      "%s: %d layers (%d attention, %d recurrent), hidden %d, vocabulary %d, %.1f M parameters, "
+      "%d positions\n",
+      c.model_type, c.layers.size(), c.CountMixers(Mixer::kAttention),
+      static_cast<int64_t>(c.layers.size()) - c.CountMixers(Mixer::kAttention), c.hidden_size,
+      c.vocab_size, static_cast<double>(report.parameters) / 1e6, c.max_position);
+  AppendLayout(layout, &out);
+  absl::StrAppendFormat(&out, "state per sequence  %d bytes in %d parts (slot %d)\n",
+                        layout.state_payload_bytes(), layout.StatePartCount(), layout.slot_bytes());
+  absl::StrAppendFormat(&out, "KV per token        %d bytes (%d with attention in every layer)\n",
+                        layout.kv_bytes_per_token(), report.attention_kv_bytes_per_token);
+  if (layout.has_state() && layout.kv_bytes_per_token() > 0) {
+    absl::StrAppendFormat(&out, "one state costs as much as the KV of %d tokens\n",
+                          layout.state_payload_bytes() / layout.kv_bytes_per_token());
+  }
+  absl::StrAppendFormat(&out,
+                        "\nsequences that fit %s (weights not counted)\n%10s %14s %10s   %s\n",
+                        Bytes(report.memory_bytes), "tokens", "bytes each", "sequences",
+                        "with attention in every layer");
+  for (const CapacityRow& row : report.capacity) {
+    absl::StrAppendFormat(&out, "%10d %14s %10d   %14s %10d\n", row.tokens, Bytes(row.bytes),
+                          row.sequences, Bytes(row.attention_bytes), row.attention_sequences);
+  }
+  return out;
+}
+
+}  // namespace baton::model

@@ -1,0 +1,47 @@
+// What a model costs per sequence, from its config alone: the layout, the bytes of recurrent state,
+// the KV bytes per token, and how many sequences fit a given memory, beside the same model with
+// attention in every layer. Thread rule: free functions.
+#ifndef BATON_MODEL_INSPECT_H_
+#define BATON_MODEL_INSPECT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "identity/layout.h"
+#include "model/config.h"
+
+namespace baton::model {
+
+struct InspectOptions {
+  uint64_t memory_bytes = uint64_t{8} << 30;  // for sequences, weights not counted
+  std::vector<int64_t> lengths = {1024, 4096, 16384, 65536, 131072};
+};
+
+// Sequences of one length.
+struct CapacityRow {
+  int64_t tokens = 0;
+  uint64_t bytes = 0;            // of one sequence: slot and blocks
+  uint64_t sequences = 0;        // that fit memory_bytes
+  uint64_t attention_bytes = 0;  // the same with attention in every layer
+  uint64_t attention_sequences = 0;
+};
+
+struct InspectReport {
+  ModelConfig config;
+  Layout layout;
+  uint64_t memory_bytes = 0;
+  uint64_t parameters = 0;                    // by the shapes the config asks for
+  uint64_t attention_kv_bytes_per_token = 0;  // with attention in every layer; 0 if it has none
+  std::vector<CapacityRow> capacity;
+};
+
+// `path`: a model directory or a bare config.json. No weights are needed.
+StatusOr<InspectReport> InspectModel(const std::string& path, const InspectOptions& options);
+
+std::string FormatInspect(const InspectReport& report);
+
+}  // namespace baton::model
+
+#endif  // BATON_MODEL_INSPECT_H_
