@@ -135,7 +135,9 @@ Status SocketStream::ReadAll(std::vector<iovec> iov, Instant deadline, uint64_t*
 }
 
 Status SocketStream::SendFrame(const Frame& frame, Instant deadline) {
-  BATON_CHECK(frame.payload.size() <= kFramePayloadMax);
+  if (frame.payload.size() > kFramePayloadMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame of ", frame.payload.size(), " bytes, at most ", kFramePayloadMax));
   FrameHeaderBytes header = EncodeFrameHeader(frame);
   return WriteAll({IovOf(header.data(), header.size()),
                    IovOf(const_cast<uint8_t*>(frame.payload.data()), frame.payload.size())},

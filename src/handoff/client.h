@@ -11,6 +11,7 @@
 #ifndef BATON_HANDOFF_CLIENT_H_
 #define BATON_HANDOFF_CLIENT_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +96,7 @@ class HandoffClient {
 
  private:
   const HandoffClientOptions options_;
+  std::atomic_flag pool_busy_;
 };
 
 }  // namespace baton

@@ -53,8 +53,12 @@ struct OfferPart {
 
 struct Offer {
   BundleClaim claim;  // attempt echoed, epoch, state-id, seal, block digests
+  uint64_t lease_ms = 0;  // how long the source keeps the parts for this peer; a duration
   std::vector<OfferPart> parts;
 };
+
+// Checksum at the end of an offer's payload, over everything before it.
+uint64_t OfferHash(ByteSpan body);
 
 Frame EncodeOffer(const Offer& offer);
 // kMalformed, kDigestAlgorithm or kProtocolVersion as DecodeSeal.
