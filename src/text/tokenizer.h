@@ -78,6 +78,9 @@ class Tokenizer {
 class IncrementalDecoder {
  public:
   IncrementalDecoder(const Tokenizer* tokenizer, bool skip_special);
+  ~IncrementalDecoder();
+  IncrementalDecoder(IncrementalDecoder&&) noexcept;
+  IncrementalDecoder& operator=(IncrementalDecoder&&) noexcept;
 
   // The text that became certain with `id`; often empty while a code point is incomplete.
   std::string Push(TokenId id);
@@ -85,11 +88,10 @@ class IncrementalDecoder {
   std::string Finish();
 
  private:
+  struct State;
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool first_ = true;     // no token has given text yet: Metaspace and Strip act on the start only
-  std::string pending_;   // bytes whose text is not certain yet
-  int state_ = 0;         // see decoder.h
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace baton
