@@ -24,6 +24,12 @@ Core::~Core() {
   AbortAll(Reject(Reason::kCancelled, "the engine is shutting down"));
 }
 
+int64_t Core::max_model_len() const {
+  const int64_t model = deps_.model->max_model_len();
+  if (layout().groups().empty()) return model;
+  return std::min(model, int64_t{deps_.memory->blocks_per_group()} * kBlockTokens);
+}
+
 IdentityBase Core::BaseOf(const std::string& cache_salt) const {
   return {deps_.model->fingerprint(), layout().fingerprint(), ScopeOf(cache_salt)};
 }
@@ -121,9 +127,13 @@ std::vector<Core::Row> Core::PlanRows() {
     Status status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
     while (!status.ok() && s->phase == Phase::kRunning) {
       Sequence* youngest = nullptr;
-      for (SequencePtr& r : running_)
-        if (r->phase == Phase::kRunning && !IsFinished(r.get())) youngest = r.get();
-      if (youngest == s && running_.size() == 1 && pulling_.empty()) {
+      size_t holding = 0;
+      for (SequencePtr& r : running_) {
+        if (r->phase != Phase::kRunning || IsFinished(r.get())) continue;
+        youngest = r.get();
+        ++holding;
+      }
+      if (holding == 1 && pulling_.empty() && NothingPinned()) {
         Finish(s, FinishReason::kError, status);
         break;
       }
@@ -267,7 +277,7 @@ void Core::SampleRow(Row* row) {
   event.logits_hash = s->logits_hash;
   s->sink->OnTokens(std::span(&event, 1));
   if (s->output_tokens() >= s->request.sampling.max_tokens ||
-      static_cast<int64_t>(s->tokens.size()) >= deps_.model->max_model_len())
+      static_cast<int64_t>(s->tokens.size()) >= max_model_len())
     Finish(s, FinishReason::kLength);
 }
 

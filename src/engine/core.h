@@ -97,6 +97,8 @@ class Core {
   void DropCheckpoints();
 
   EngineStats& stats() { return stats_; }
+  // Context: the model's, or what the KV blocks hold if that is less.
+  int64_t max_model_len() const;
   IdentityBase BaseOf(const std::string& cache_salt) const;
   const EngineOptions& options() const { return options_; }
   const Layout& layout() const { return deps_.model->layout(); }

@@ -16,8 +16,8 @@ class CountingSink final : public GenerationSink {
       : inner_(std::move(inner)), active_(active) {}
   void OnTokens(std::span<const TokenEvent> events) override { inner_->OnTokens(events); }
   void OnFinish(const GenerateResult& result) override {
-    inner_->OnFinish(result);
     active_->fetch_sub(1);
+    inner_->OnFinish(result);
   }
 
  private:
@@ -91,10 +91,6 @@ class Engine::Handle final : public Generation {
 
 Engine::Engine(EngineDeps deps, EngineOptions options)
     : deps_(std::move(deps)), options_(std::move(options)) {
-  max_model_len_ = deps_.model->max_model_len();
-  if (!deps_.model->layout().groups().empty())
-    max_model_len_ = std::min<int64_t>(
-        max_model_len_, int64_t{deps_.memory->blocks_per_group()} * kBlockTokens);
   CoreDeps core;
   core.model = deps_.model;
   core.memory = deps_.memory;
@@ -108,6 +104,7 @@ Engine::Engine(EngineDeps deps, EngineOptions options)
     };
   }
   core_ = std::make_unique<Core>(std::move(core), options_);
+  max_model_len_ = core_->max_model_len();
   thread_ = std::thread([this] { Main(); });
   if (deps_.client != nullptr)
     for (int i = 0; i < options_.pull_threads; ++i)

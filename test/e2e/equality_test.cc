@@ -142,8 +142,8 @@ TEST_P(Equality, AnotherHistoryGivesAnotherHash) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Equality,
-                         ::testing::Values("goldens/llama", "goldens/granitemoehybrid",
-                                           "goldens/bamba", "goldens/jamba"),
+                         ::testing::Values("short/llama", "short/granitemoehybrid",
+                                           "short/bamba", "short/jamba"),
                          [](const auto& info) {
                            std::string name = info.param;
                            return name.substr(name.find('/') + 1);

@@ -156,10 +156,10 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Processes,
-                         ::testing::Values("test/golden/goldens/llama",
-                                           "test/golden/goldens/granitemoehybrid",
-                                           "test/golden/goldens/bamba",
-                                           "test/golden/goldens/jamba", "models/demo"),
+                         ::testing::Values("test/golden/short/llama",
+                                           "test/golden/short/granitemoehybrid",
+                                           "test/golden/short/bamba",
+                                           "test/golden/short/jamba", "models/demo"),
                          [](const auto& info) {
                            const std::string s = info.param;
                            return s.substr(s.rfind('/') + 1);
