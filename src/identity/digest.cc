@@ -1,6 +1,6 @@
-// One pass in pieces that stay in L1/L2: hash a piece, then scan it for non-finite elements while
-// it is still there. On a Zen 4 core the scan costs a third of XXH3's speed in cache and nothing
-// measurable from memory; two separate passes over a large part halve it (bench/digest).
+// One pass in pieces that stay in L1: hash a piece, then scan it for non-finite elements while it is
+// still there. On a Zen 4 core that is 0.7 of plain XXH3's 46 GB/s in cache and 0.95 of it from
+// memory, where a second pass over the whole part would halve it (bench/digest).
 #include "identity/digest.h"
 
 #include <sodium.h>
