@@ -7,29 +7,34 @@
 namespace baton::model {
 namespace {
 
-// A tile of x and a run of panels are meant to share the second-level cache.
-constexpr int64_t kTileBytes = 256 << 10;
-constexpr int64_t kTileRowsMin = 32;
-constexpr int64_t kTilesPerThread = 8;
+// The matrix kernel works best on runs of 32 panels and multiples of 16 rows, which it blocks for
+// the caches itself; up to 4 rows it streams groups of 4 panels.
+constexpr int64_t kPanelsMax = 32;
+constexpr int64_t kPanelGroup = 4;
+constexpr int64_t kRowGroup = 16;
+constexpr int64_t kStreamRows = 4;
+// Outputs of a tile stay in cache for whoever combines them (MLP).
+constexpr int64_t kTileRowsMax = 128;
+
+constexpr int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
 
 }  // namespace
 
 TilePlan PlanTiles(const kernel::PackedMatrix& w, int64_t rows, int threads) {
-  const int64_t panel_bytes =
-      w.cols() * kernel::kLanes * static_cast<int64_t>(kernel::DTypeSize(w.dtype()));
-  const int64_t row_bytes = w.cols() * static_cast<int64_t>(sizeof(float));
+  const int64_t panels = w.panels();
+  // Enough pieces that a thread that falls behind holds up the others little.
+  const int64_t wanted = threads == 1 ? 1 : 6 * threads;
   TilePlan plan;
-  plan.tile_rows = std::clamp<int64_t>(kTileBytes / row_bytes / 16 * 16, kTileRowsMin, 256);
-  if (rows <= plan.tile_rows + plan.tile_rows / 2) plan.tile_rows = rows;
-  plan.row_tiles = (rows + plan.tile_rows - 1) / plan.tile_rows;
-  plan.tile_rows = (rows + plan.row_tiles - 1) / plan.row_tiles;
-
-  const int64_t wanted = threads == 1 ? 1 : kTilesPerThread * threads;
-  const int64_t from_count = w.panels() * plan.row_tiles / wanted;
-  // One row reads each weight once: no reuse, so only the number of tiles matters.
-  const int64_t from_cache = plan.row_tiles == 1 ? w.panels() : kTileBytes / panel_bytes;
-  plan.tile_panels = std::clamp<int64_t>(std::min(from_count, from_cache), 1, w.panels());
-  plan.panel_tiles = (w.panels() + plan.tile_panels - 1) / plan.tile_panels;
+  plan.tile_rows = rows;
+  plan.tile_panels = panels;
+  if (rows > kTileRowsMax)
+    plan.tile_rows = RoundUp(DivideUp(rows, DivideUp(rows, kTileRowsMax)), kRowGroup);
+  plan.row_tiles = DivideUp(rows, plan.tile_rows);
+  if (rows > kStreamRows) plan.tile_panels = std::min(panels, kPanelsMax);
+  const int64_t share = RoundUp(DivideUp(panels * plan.row_tiles, wanted), kPanelGroup);
+  plan.tile_panels = std::min(plan.tile_panels, share);
+  plan.panel_tiles = DivideUp(panels, plan.tile_panels);
   return plan;
 }
 

@@ -172,10 +172,17 @@ HWY_INLINE void StreamPanels(const MatmulArgs& a, int64_t row) {
   for (; p < a.panel_end; ++p) Stream<W, R, 1>(a, row, p);
 }
 
-// R rows of packed x (kBlockDepth apart) times `depth` steps of one panel.
+// R rows of packed x (kBlockDepth apart) times `depth` steps of one panel. `next` is the block of
+// weights wanted after this one: it lies a whole panel away, which no hardware prefetcher follows.
+// It is fetched into the second-level cache, for the first holds this block and x (8 rows of a
+// 100 M model: 22 ms instead of 39; 16 rows: 40 instead of 57).
 template <class W, int R>
-HWY_NOINLINE void Tile(
-    const float* x, const typename W::T* w, int64_t depth, const Outputs& o, bool load) {
+HWY_NOINLINE void Tile(const float* x,
+                       const typename W::T* w,
+                       const typename W::T* next,
+                       int64_t depth,
+                       const Outputs& o,
+                       bool load) {
   V acc[R][kParts];
   LoadAcc<R>(o, load, acc);
   // The next panel's outputs, wanted after this tile: rows of y are far apart, which no hardware
@@ -185,6 +192,7 @@ HWY_NOINLINE void Tile(
   HWY_UNROLL(2)
   for (int64_t k = 0; k < depth; ++k) {
     V wk[kParts];
+    __builtin_prefetch(next + k * kLanes, 0, 2);
     HWY_UNROLL(4)
     for (int j = 0; j < kParts; ++j) wk[j] = Weight(w + k * kLanes + j * kW);
     HWY_UNROLL(16)
@@ -201,13 +209,14 @@ template <class W>
 HWY_INLINE void TileOf(int64_t rows,
                        const float* x,
                        const typename W::T* w,
+                       const typename W::T* next,
                        int64_t depth,
                        const Outputs& o,
                        bool load) {
   switch (rows) {
-#define BATON_TILE(R)                                               \
-  case R:                                                           \
-    if constexpr (R <= kTileRows) Tile<W, R>(x, w, depth, o, load); \
+#define BATON_TILE(R)                                                     \
+  case R:                                                                 \
+    if constexpr (R <= kTileRows) Tile<W, R>(x, w, next, depth, o, load); \
     return;
     BATON_TILE(1)
     BATON_TILE(2)
@@ -241,9 +250,10 @@ void Block(const MatmulArgs& a, const Range& row, const Range& k, const Range& p
   const bool load = a.accumulate || k.begin > 0;
   for (int64_t p = panel.begin; p < panel.end; ++p) {
     const T* w = static_cast<const T*>(a.w->data()) + (p * a.w->cols() + k.begin) * kLanes;
+    const T* next = w + (p + 1 < panel.end ? a.w->cols() * kLanes : 0);
     for (int64_t i = 0; i < tiles; ++i) {
       const Range r = Cut(row.size(), tiles, i);
-      TileOf<W>(r.size(), xp + r.begin * kBlockDepth, w, k.size(),
+      TileOf<W>(r.size(), xp + r.begin * kBlockDepth, w, next, k.size(),
                 OutputsAt(a, row.begin + r.begin, p), load);
     }
   }
