@@ -96,8 +96,7 @@ FakeNode::FakeNode(const FakeNodeOptions& options) {
 Sha256 FakeNode::Scope() { return ScopeOf("tenant"); }
 
 ContentIdentity FakeNode::IdentityOf(std::span<const TokenId> tokens) const {
-  const IdentityBase base{self_.model, layout().fingerprint(), Scope()};
-  return base.At(PrefixChain(Scope(), tokens));
+  return Base().At(PrefixChain(Scope(), tokens));
 }
 
 PullRequest FakeNode::NewRequest(const std::string& endpoint, std::vector<TokenId> tokens,
@@ -182,11 +181,12 @@ void FillFinite(MutableByteSpan bytes, const Sha256& seed) {
   }
 }
 
-std::vector<std::byte> ReferenceBytes(const FakeNode& node, std::span<const TokenId> tokens,
+std::vector<std::byte> ReferenceBytes(const IdentityBase& base, std::span<const TokenId> tokens,
                                       const BundlePart& part) {
-  const PrefixChain chain(FakeNode::Scope(), tokens);
+  const PrefixChain chain(base.scope, tokens);
+  const bool own_end = !part.is_state && part.block < chain.full_blocks();
   ByteWriter w;
-  w.Put(part.is_state ? node.IdentityOf(tokens).prefix : chain.BlockHash(part.block));
+  w.Put((own_end ? base.AtBlockEnd(chain, part.block) : base.At(chain)).Key());
   w.Put(part.key);
   std::vector<std::byte> out(part.bytes);
   FillFinite(out, Sha256Of(AsBytes(w.data())));
@@ -197,28 +197,32 @@ std::vector<std::vector<std::byte>> ReferenceBundle(const FakeNode& node,
                                                     std::span<const TokenId> tokens) {
   std::vector<std::vector<std::byte>> out;
   for (const BundlePart& part : BundleParts(node.layout(), tokens.size()))
-    out.push_back(ReferenceBytes(node, tokens, part));
+    out.push_back(ReferenceBytes(node.Base(), tokens, part));
   return out;
 }
 
-StatusOr<std::unique_ptr<FakeBundle>> FakeBundle::Make(FakeNode* node, std::vector<TokenId> tokens,
-                                                       const ContentIdentity& claim,
-                                                       const LiveRecord& live) {
+StatusOr<std::unique_ptr<FakeBundle>> FakeBundle::Make(FakeNode* node, const Content& content) {
   std::unique_ptr<FakeBundle> bundle(new FakeBundle(node));
-  bundle->tokens = std::move(tokens);
-  BATON_RETURN_IF_ERROR(bundle->Fill());
+  BATON_RETURN_IF_ERROR(bundle->Reserve(content.tokens.size()));
+  BATON_RETURN_IF_ERROR(bundle->Write(content));
+  BATON_RETURN_IF_ERROR(bundle->SealUnits());
+  const LiveRecord blocks_of(content.base, PrefixChain(content.base.scope, content.tokens));
+  const LiveRecord live(content.base,
+                        PrefixChain(content.base.scope, content.honest_record
+                                                            ? content.state_tokens
+                                                            : content.tokens));
   SealRequest request;
-  request.claim = claim;
+  request.claim = blocks_of.Identity();
   request.live = &live;
   request.slot = bundle->slot.bytes();
   for (size_t g = 0; g < node->layout().groups().size(); ++g) {
     bundle->block_digests.emplace_back();
     for (size_t b = 0; b < bundle->blocks[g].size(); ++b) {
-      const uint64_t block = node->layout().FirstBlock(g, bundle->tokens.size()) + b;
-      const Sha256 end_key = live.BlockIdentity(block).Key();
-      BATON_ASSIGN_OR_RETURN(const Digest128 digest,
-                             DigestKvBlock(node->self(), node->device(), end_key, g,
-                                           bundle->blocks[g][b].bytes()));
+      const uint64_t block = node->layout().FirstBlock(g, content.tokens.size()) + b;
+      BATON_ASSIGN_OR_RETURN(
+          const Digest128 digest,
+          DigestKvBlock(node->self(), node->device(), blocks_of.BlockIdentity(block).Key(), g,
+                        bundle->blocks[g][b].bytes()));
       bundle->block_digests[g].push_back(digest);
     }
   }
@@ -227,8 +231,7 @@ StatusOr<std::unique_ptr<FakeBundle>> FakeBundle::Make(FakeNode* node, std::vect
   return bundle;
 }
 
-// LIVE units with the reference bytes, then SEALED and leased for sending.
-Status FakeBundle::Fill() {
+Status FakeBundle::Reserve(uint64_t boundary) {
   const BundlePools& pools = node_->pools();
   const ReserveOptions reserve{OwnerId(1), Attempt(0), FillMode::kZero};
   if (pools.slots != nullptr) {
@@ -237,19 +240,26 @@ Status FakeBundle::Fill() {
   }
   block_handles.resize(pools.blocks.size());
   for (size_t g = 0; g < pools.blocks.size(); ++g) {
-    for (uint64_t b = 0; b < node_->layout().BlockCount(g, tokens.size()); ++b) {
+    for (uint64_t b = 0; b < node_->layout().BlockCount(g, boundary); ++b) {
       BATON_ASSIGN_OR_RETURN(const BlockHandle handle, pools.blocks[g]->Reserve(reserve));
       block_handles[g].push_back(handle);
       BATON_RETURN_IF_ERROR(pools.blocks[g]->Activate(handle));
     }
   }
-  for (const BundlePart& part : BundleParts(node_->layout(), tokens.size())) {
-    const std::vector<std::byte> bytes = ReferenceBytes(*node_, tokens, part);
+  return absl::OkStatus();
+}
+
+Status FakeBundle::Write(const Content& content) {
+  const BundlePools& pools = node_->pools();
+  for (const BundlePart& part : BundleParts(node_->layout(), content.tokens.size())) {
+    const std::vector<std::byte> bytes = ReferenceBytes(
+        content.base, part.is_state ? content.state_tokens : content.tokens, part);
     if (part.is_state) {
       BATON_ASSIGN_OR_RETURN(const StateLease lease,
                              pools.slots->Acquire(*slot_handle, LeaseFor::kCompute));
       std::copy(bytes.begin(), bytes.end(),
-                lease.bytes().begin() + node_->layout().parts()[part.part].offset);
+                lease.bytes().begin() +
+                    static_cast<ptrdiff_t>(node_->layout().parts()[part.part].offset));
     } else {
       BATON_ASSIGN_OR_RETURN(const BlockLease lease,
                              pools.blocks[part.group]->Acquire(block_handles[part.group][part.slot],
@@ -257,6 +267,11 @@ Status FakeBundle::Fill() {
       std::copy(bytes.begin(), bytes.end(), lease.bytes().begin());
     }
   }
+  return absl::OkStatus();
+}
+
+Status FakeBundle::SealUnits() {
+  const BundlePools& pools = node_->pools();
   if (slot_handle.has_value()) {
     BATON_RETURN_IF_ERROR(pools.slots->Seal(*slot_handle));
     BATON_ASSIGN_OR_RETURN(slot, pools.slots->Acquire(*slot_handle, LeaseFor::kSend));
@@ -270,34 +285,6 @@ Status FakeBundle::Fill() {
     }
   }
   return absl::OkStatus();
-}
-
-void FakeBundle::Reseal(const ContentIdentity& claim) {
-  const Layout& layout = node_->layout();
-  const Sha256 key = claim.Key();
-  for (size_t p = 0; p < layout.StatePartCount(); ++p)
-    seal.state_digests[p] =
-        node_->device()
-            .Digest(node_->self().digester, StateSeed(key, layout.parts()[p]),
-                    slot.bytes().subspan(layout.parts()[p].offset, layout.parts()[p].bytes))
-            .digest;
-  std::vector<Digest128> all;
-  const IdentityBase base{claim.model, claim.layout, claim.scope};
-  const PrefixChain chain(claim.scope, tokens);
-  for (size_t g = 0; g < layout.groups().size(); ++g) {
-    for (size_t b = 0; b < block_digests[g].size(); ++b) {
-      const uint64_t block = layout.FirstBlock(g, tokens.size()) + b;
-      const DigestSeed seed =
-          BlockSeed(base.AtBlockEnd(chain, block).Key(), g, layout.groups()[g]);
-      block_digests[g][b] = node_->device()
-                                .Digest(node_->self().digester, seed,
-                                        blocks[g][b].bytes().first(layout.groups()[g].block_bytes))
-                                .digest;
-      all.push_back(block_digests[g][b]);
-    }
-  }
-  seal.identity = claim;
-  seal.block_root = node_->self().digester.BlockRoot(all);
 }
 
 void FakeBundle::Free() {
@@ -321,12 +308,29 @@ StatusOr<std::unique_ptr<ServedBundle>> FakeProvider::Provide(const Ask& ask, In
                                                               const CancelToken& cancel) {
   ++asked;
   if (before != nullptr) BATON_RETURN_IF_ERROR(before(ask, cancel));
-  const IdentityBase base{node_->self().model, node_->layout().fingerprint(), ask.expected.scope};
-  LiveRecord live(base, PrefixChain(ask.expected.scope, ask.tokens));
-  BATON_ASSIGN_OR_RETURN(auto bundle, FakeBundle::Make(node_, ask.tokens, live.Identity(), live));
+  FakeBundle::Content content;
+  content.base = {node_->self().model, node_->layout().fingerprint(), ask.expected.scope};
+  content.tokens = ask.tokens;
+  content.state_tokens = ask.tokens;
+  if (this->content != nullptr) this->content(&content);
+  BATON_ASSIGN_OR_RETURN(auto bundle, FakeBundle::Make(node_, content));
   bundle->on_end = [this](ServeEnd end) { ++ended[static_cast<int>(end)]; };
   if (tamper != nullptr) tamper(bundle.get());
   return std::unique_ptr<ServedBundle>(std::move(bundle));
+}
+
+Seal ReferenceSeal(const LocalIdentity& self, const ContentIdentity& identity) {
+  Seal seal;
+  seal.identity = identity;
+  seal.state_id = RandomBytes<StateId>();
+  seal.producer = self.node;
+  seal.epoch = self.epoch;
+  seal.algorithm = self.digester.algorithm();
+  for (size_t p = 0; p < self.layout->StatePartCount(); ++p)
+    seal.state_digests.push_back(RandomBytes<Digest128>());
+  seal.block_root = RandomBytes<Digest128>();
+  seal.block_count = static_cast<uint32_t>(self.layout->TotalBlocks(identity.boundary));
+  return seal;
 }
 
 std::vector<TokenId> SomeTokens(size_t count, uint64_t seed) {

@@ -50,6 +50,7 @@ class FakeNode {
   ContentIdentity IdentityOf(std::span<const TokenId> tokens) const;
   // For the tests' own scope.
   static Sha256 Scope();
+  IdentityBase Base() const { return {self_.model, layout().fingerprint(), Scope()}; }
 
   // A request with fresh RESERVED units for `tokens`.
   PullRequest NewRequest(const std::string& endpoint, std::vector<TokenId> tokens, Attempt attempt,
@@ -77,7 +78,7 @@ class FakeNode {
 // Finite floats (or bf16 patterns) that are a function of seed alone.
 void FillFinite(MutableByteSpan bytes, const Sha256& seed);
 // What a part of the bundle of `tokens` must hold: the reference all tests compare with.
-std::vector<std::byte> ReferenceBytes(const FakeNode& node, std::span<const TokenId> tokens,
+std::vector<std::byte> ReferenceBytes(const IdentityBase& base, std::span<const TokenId> tokens,
                                       const BundlePart& part);
 std::vector<std::vector<std::byte>> ReferenceBundle(const FakeNode& node,
                                                     std::span<const TokenId> tokens);
@@ -85,27 +86,32 @@ std::vector<std::vector<std::byte>> ReferenceBundle(const FakeNode& node,
 // A sealed bundle in a source node's pools; frees its units when destroyed.
 class FakeBundle : public ServedBundle {
  public:
-  // Reserves, fills, seals and leases. `live` is what the slot "really" holds, normally the
-  // record of `tokens`; the seal is refused if it is another.
-  static StatusOr<std::unique_ptr<FakeBundle>> Make(FakeNode* node, std::vector<TokenId> tokens,
-                                                    const ContentIdentity& claim,
-                                                    const LiveRecord& live);
+  // What goes into the units, and what is said about it.
+  struct Content {
+    IdentityBase base;
+    std::vector<TokenId> tokens;        // history of the KV blocks, and of the claim
+    std::vector<TokenId> state_tokens;  // history the slot has really absorbed
+    // True: sealing compares the claim with a record of state_tokens, as an engine does. False:
+    // with a record of `tokens`, as an engine does whose bookkeeping has gone wrong.
+    bool honest_record = true;
+  };
+  // Reserves, fills, seals and leases.
+  static StatusOr<std::unique_ptr<FakeBundle>> Make(FakeNode* node, const Content& content);
   ~FakeBundle() override;
   void OnEnd(ServeEnd end) override;
   // Drops leases and units, as an owner does whose lease has run out; the memory may be reused.
   void Free();
-  // Digests and seals once more over whatever the units hold now.
-  void Reseal(const ContentIdentity& claim);
   FakeNode* node() { return node_; }
 
   std::vector<std::vector<BlockHandle>> block_handles;
   std::optional<SlotHandle> slot_handle;
-  std::vector<TokenId> tokens;
   std::function<void(ServeEnd)> on_end;
 
  private:
   explicit FakeBundle(FakeNode* node) : node_(node) {}
-  Status Fill();
+  Status Reserve(uint64_t boundary);
+  Status Write(const Content& content);
+  Status SealUnits();
   FakeNode* node_;
 };
 
@@ -118,6 +124,7 @@ class FakeProvider final : public BundleProvider {
   // Set before serving. `before` may block or fail; `tamper` may change the bundle.
   std::function<Status(const Ask&, const CancelToken&)> before;
   std::function<void(FakeBundle*)> tamper;
+  std::function<void(FakeBundle::Content*)> content;
   std::atomic<int> asked{0};
   std::atomic<int> ended[5] = {};  // by ServeEnd
 
@@ -125,6 +132,8 @@ class FakeProvider final : public BundleProvider {
   FakeNode* node_;
 };
 
+// A seal of the right shape for `identity` with made-up digests.
+Seal ReferenceSeal(const LocalIdentity& self, const ContentIdentity& identity);
 std::vector<TokenId> SomeTokens(size_t count, uint64_t seed);
 
 }  // namespace baton

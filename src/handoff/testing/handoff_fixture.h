@@ -49,6 +49,17 @@ class HandoffFixture : public ::testing::Test {
     server_options_.stats = &server_stats_;
   }
 
+  // The source process dies and comes back: new epoch, new memory, same name.
+  void RestartSource() {
+    if (server_ != nullptr) server_->Stop();
+    server_.reset();
+    FakeNodeOptions options;
+    options.layout = &layout_;
+    options.clock = &clock_;
+    source_ = std::make_unique<FakeNode>(options);
+    provider_ = std::make_unique<FakeProvider>(source_.get());
+  }
+
   // Starts client and server with the options as they are now.
   void Serve() { ServeWith(provider_.get()); }
   void ServeWith(BundleProvider* provider) {
