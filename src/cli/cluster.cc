@@ -89,9 +89,7 @@ Status Cluster::AwaitReady(BlockingHttp* http) {
     const StatusOr<HttpAnswer> answer = http->Get(url() + "/health");
     if (answer.ok() && answer->status == 200) {
       const StatusOr<Json> health = ParseJsonLenient(answer->body);
-      if (health.ok() && health->value("prefill_healthy", 0) > 0 &&
-          health->value("decode_healthy", 0) > 0)
-        return absl::OkStatus();
+      if (health.ok() && health->value("ready", false)) return absl::OkStatus();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

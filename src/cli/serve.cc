@@ -8,7 +8,6 @@
 #include "cli/model_path.h"
 #include "cli/serve.h"
 #include "cli/service.h"
-#include "server/model_text.h"
 
 namespace baton::cli {
 namespace {
@@ -63,7 +62,7 @@ int RunServe(const ServeFlags& f, const WorkerHook& hook) {
   BlockSignals();
   StatusOr<std::string> dir = ResolveModel(f.model);
   if (!dir.ok()) return Fail(dir.status());
-  auto text = server::ModelText::Load(*dir, {f.http.chat_template, f.http.generation_config});
+  auto text = LoadText(*dir, f.http);
   if (!text.ok()) return Fail(text.status());
   auto model = LoadModel(*dir, f.engine);
   if (!model.ok()) return Fail(model.status());

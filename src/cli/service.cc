@@ -113,6 +113,16 @@ server::ServerOptions MakeServerOptions(const HttpFlags& flags, const std::strin
   return o;
 }
 
+StatusOr<std::unique_ptr<server::ModelText>> LoadText(const std::string& dir,
+                                                      const HttpFlags& flags) {
+  std::error_code error;
+  if (!std::filesystem::exists(dir + "/tokenizer.json", error)) {
+    LogWarning(dir + " has no tokenizer.json: prompts must be token ids, chat is refused");
+    return std::unique_ptr<server::ModelText>();
+  }
+  return server::ModelText::Load(dir, {flags.chat_template, flags.generation_config});
+}
+
 void AddWorkerMetrics(const engine::Worker* worker, server::Metrics* metrics) {
   metrics->AddCollector([worker] {
     std::vector<MetricSample> out;

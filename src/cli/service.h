@@ -8,6 +8,7 @@
 #include "cli/serve_flags.h"
 #include "engine/worker.h"
 #include "server/metrics.h"
+#include "server/model_text.h"
 #include "server/server.h"
 
 namespace baton::cli {
@@ -20,6 +21,11 @@ void WaitForSignal();
 server::ServerOptions MakeServerOptions(const HttpFlags& flags, const std::string& model_name);
 // The name clients see: --served-model-name, else the last component of the directory.
 std::string ServedName(const HttpFlags& flags, const std::string& model_dir);
+
+// The text side of a model directory; null, with a warning, if it has no tokenizer.json: token ids
+// in and out still work.
+StatusOr<std::unique_ptr<server::ModelText>> LoadText(const std::string& dir,
+                                                      const HttpFlags& flags);
 
 // Gauges and counters of engine, memory and hand-off, for /metrics.
 void AddWorkerMetrics(const engine::Worker* worker, server::Metrics* metrics);
