@@ -46,6 +46,7 @@ class FakeGenerator final : public engine::Generator {
       wake_.NotifyAll();
     }
     thread_.join();
+    for (auto& run : running_) run->sink.reset();  // handles may outlive this
   }
 
   StatusOr<std::shared_ptr<engine::Generation>> Start(

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <thread>
+#include <utility>
 
 #include "server/cat.h"
 
@@ -48,6 +49,7 @@ void Server::AwaitWritten(Duration timeout) const {
 }
 
 void Server::Stop() {
+  if (std::exchange(stopped_, true)) return;
   service_->SetDraining();
   http_->StopAccepting();
   service_->calls().AbortAll();

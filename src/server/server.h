@@ -53,6 +53,7 @@ class Server {
   const ServerOptions options_;
   const std::shared_ptr<ApiService> service_;
   const std::unique_ptr<HttpServer> http_;
+  bool stopped_ = false;
 };
 
 }  // namespace baton::server

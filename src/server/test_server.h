@@ -3,6 +3,7 @@
 #ifndef BATON_SERVER_TEST_SERVER_H_
 #define BATON_SERVER_TEST_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,6 +33,8 @@ class TestServer {
     engine::Generator* other_generator = nullptr;  // instead of the fake one
     NodeInfo info;
     int io_threads = 2;
+    bool with_text = true;
+    std::function<void(ApiDeps*)> adjust;
   };
 
   TestServer() : TestServer(Setup{}) {}
@@ -50,16 +53,22 @@ class TestServer {
     setup.info.vocab_size = used->vocab_size();
     ApiDeps deps;
     deps.generator = used;
-    deps.text = &text;
+    if (setup.with_text) deps.text = &text;
     deps.metrics = metrics;
     deps.node_info = [info = setup.info] { return info; };
+    if (setup.adjust) setup.adjust(&deps);
     server = std::make_unique<Server>(&io, setup.options, std::move(deps));
     status = server->Start();
   }
   ~TestServer() {
-    generator->Release();
+    if (generator) generator->Release();
     server->Stop();
     io.Stop();
+  }
+  // Closes all connections without a word, as SIGKILL would.
+  void Kill() {
+    io.Stop();
+    generator.reset();
   }
   uint16_t port() const { return server->port(); }
 
