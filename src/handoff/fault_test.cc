@@ -1,5 +1,5 @@
 // Faults of the transport, F01 to F10: what lands is not what was sealed. Ids as in
-// docs/operations.md, conditions in testing/fault_fixture.h.
+// docs/format/wire.md, conditions in testing/fault_fixture.h.
 #include <gtest/gtest.h>
 
 #include "handoff/testing/fault_fixture.h"
