@@ -23,7 +23,7 @@ struct Flags {
   bool json = false;
   std::string connector = "shm";
   bool as_worker = false;
-  int swap_pull = 0;
+  int swap_handoff = 0;
   ServeFlags serve;  // as_worker only, and `model`
 };
 
@@ -102,7 +102,7 @@ class Demo {
     options.model_dir = model_;
     options.port = 0;
     options.connector = f_.connector;
-    options.decode_command = {"demo", "--as-worker", "--swap-pull", "3"};
+    options.decode_command = {"demo", "--as-worker", "--swap-handoff", "3"};
     const std::string logs =
         (fs::temp_directory_path() / absl::StrCat("baton-demo-", getpid())).string();
     fs::create_directories(logs);
@@ -233,11 +233,11 @@ Run AddDemo(CLI::App* app) {
       ->capture_default_str();
   // The demo's decode worker: not for users, hence in no group of the help text.
   app->add_flag("--as-worker", f->as_worker)->group("");
-  app->add_option("--swap-pull", f->swap_pull)->group("");
+  app->add_option("--swap-handoff", f->swap_handoff)->group("");
   CLI::App* serve = app->add_option_group("");
   AddServeFlags(serve, &f->serve);
   return [f] {
-    if (f->as_worker) return RunDemoWorker(f->serve, f->swap_pull);
+    if (f->as_worker) return RunDemoWorker(f->serve, f->swap_handoff);
     auto model = ResolveModel(f->serve.model);
     if (!model.ok()) return Fail(model.status());
     return Demo(*f, *model).Run();

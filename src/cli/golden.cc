@@ -26,7 +26,7 @@ int RunGoldens(const Flags& f) {
       failed |= Fail(report.status());
       continue;
     }
-    std::fputs(model::FormatGolden(*report, f.tolerance).c_str(), stdout);
+    std::puts(model::FormatGolden(*report, f.tolerance).c_str());
     if (!report->Passed(f.tolerance)) failed = 1;
   }
   return failed;
