@@ -1,5 +1,6 @@
 // Question: what does proving a part cost, against the cheapest thing that could be done with the
-// same bytes? One run, one thread, best of several rounds, each variant interleaved with the others:
+// same bytes? One run, one thread, best of several rounds, each variant interleaved with the
+// others:
 //   xxh3       plain one-shot XXH3-128, no seed, no finite check
 //   baton      identity-seeded digest with the finite check in the same pass (Digester)
 //   two-pass   the same result by a digest over the whole part, then a scan over the whole part

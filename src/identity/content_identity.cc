@@ -10,8 +10,7 @@ namespace {
 
 constexpr std::string_view kContentTag("baton.content\0", 14);
 
-Status Differs(Reason reason, std::string_view field, const Sha256& expected,
-               const Sha256& found) {
+Status Differs(Reason reason, std::string_view field, const Sha256& expected, const Sha256& found) {
   return Reject(reason, absl::StrCat("content identity: ", std::string(field), ": expected ",
                                      expected.Hex(), ", found ", found.Hex()));
 }

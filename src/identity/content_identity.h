@@ -21,7 +21,8 @@ struct ContentIdentity {
   Sha256 prefix;  // PrefixChain::Hash at `boundary`
   uint64_t boundary = 0;
 
-  // The key everywhere: SHA-256("baton.content\0" | model | layout | scope | prefix | u64 boundary).
+  // The key everywhere: SHA-256("baton.content\0" | model | layout | scope | prefix | u64
+  // boundary).
   Sha256 Key() const;
   // Short form for logs: "boundary 48, key 1f0a...".
   std::string ToString() const;

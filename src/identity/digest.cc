@@ -1,5 +1,5 @@
-// One pass in pieces that stay in L1: hash a piece, then scan it for non-finite elements while it is
-// still there. On a Zen 4 core that is 0.7 of plain XXH3's 46 GB/s in cache and 0.95 of it from
+// One pass in pieces that stay in L1: hash a piece, then scan it for non-finite elements while it
+// is still there. On a Zen 4 core that is 0.7 of plain XXH3's 46 GB/s in cache and 0.95 of it from
 // memory, where a second pass over the whole part would halve it (bench/digest).
 #include "identity/digest.h"
 
@@ -67,13 +67,13 @@ DigestSeed BlockSeed(const Sha256& end_key, size_t group_index, const KvGroup& g
 
 // Hashes seed | bytes with the chosen algorithm, and scans for non-finite elements.
 struct DigestStream::Impl {
-  std::unique_ptr<XXH3_state_t, FreeXxhState> xxh;  // null: BLAKE2b
   crypto_generichash_blake2b_state blake;           // over-aligned by its own type
+  std::unique_ptr<XXH3_state_t, FreeXxhState> xxh;  // null: BLAKE2b
+  // An element cut in two by the caller's pieces.
+  size_t carried = 0;
+  std::byte carry[4];
   ElementType dtype = ElementType::kF32;
   bool finite = true;
-  // An element cut in two by the caller's pieces.
-  std::byte carry[4];
-  size_t carried = 0;
 
   void Hash(ByteSpan bytes) {
     if (xxh != nullptr) {

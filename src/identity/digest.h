@@ -86,7 +86,9 @@ class Digester {
     return Digest(StateSeed(content_key, part), bytes);
   }
   // `bytes` is one block: group.block_bytes long.
-  PartDigest BlockDigest(const Sha256& end_key, size_t group_index, const KvGroup& group,
+  PartDigest BlockDigest(const Sha256& end_key,
+                         size_t group_index,
+                         const KvGroup& group,
                          ByteSpan bytes) const {
     return Digest(BlockSeed(end_key, group_index, group), bytes);
   }

@@ -151,8 +151,10 @@ TEST(Digest, BlockRootBindsOrderNumberAndEveryDigest) {
   EXPECT_NE(digester.BlockRoot(swapped), root);
   EXPECT_FALSE(digester.BlockRoot({}).is_zero());
   const uint64_t count = 5;
-  const auto tag = Cat({AsBytes(std::string("baton.block-root\0", 17)), std::as_bytes(std::span(&count, 1))});
-  const auto input = Cat({AsBytes(Sha256Of(AsBytes(tag)).bytes), std::as_bytes(std::span(digests))});
+  const auto tag =
+      Cat({AsBytes(std::string("baton.block-root\0", 17)), std::as_bytes(std::span(&count, 1))});
+  const auto input =
+      Cat({AsBytes(Sha256Of(AsBytes(tag)).bytes), std::as_bytes(std::span(digests))});
   XXH128_canonical_t expected;
   XXH128_canonicalFromHash(&expected, XXH3_128bits(input.data(), input.size()));
   EXPECT_EQ(0, std::memcmp(root.bytes.data(), expected.digest, 16));

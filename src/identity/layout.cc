@@ -81,8 +81,9 @@ Status CheckGroup(KvGroup* group, size_t index) {
   if (!IsText(group->axes, Layout::kMaxText))
     return Bad(name, "axes", "must be at most 256 printable characters");
   if (group->layers.empty() || group->layers.size() > Layout::kMaxGroupLayers)
-    return Bad(name, "layers", absl::StrCat("are ", group->layers.size(), ", expected 1..",
-                                            Layout::kMaxGroupLayers));
+    return Bad(
+        name, "layers",
+        absl::StrCat("are ", group->layers.size(), ", expected 1..", Layout::kMaxGroupLayers));
   if (group->kv_heads == 0 || group->head_dim == 0)
     return Bad(name, "kv_heads and head_dim", "must be >= 1");
   std::optional<uint64_t> bytes = 2 * kBlockTokens * ElementBytes(group->dtype);

@@ -35,7 +35,7 @@ struct StatePart {
   std::string component;  // "conv", "ssm", ...
   ElementType dtype = ElementType::kF32;
   std::vector<int64_t> shape;  // every extent >= 1; at least one
-  std::string axes;            // what each axis means and its order: "H,N,P", "tap-oldest-first,channel"
+  std::string axes;  // what each axis means and its order: "H,N,P", "tap-oldest-first,channel"
   // Filled by Layout::Build.
   uint64_t offset = 0;  // bytes from the start of the slot, a multiple of Layout::kPartAlign
   uint64_t bytes = 0;   // product(shape) * ElementBytes(dtype)
@@ -48,8 +48,8 @@ struct StatePart {
 //   K as [kv_heads][head_dim][kBlockTokens], then V as [kv_heads][kBlockTokens][head_dim].
 // Positions of a block that no token has reached yet are zero.
 struct KvGroup {
-  std::string name;           // "full", "window"
-  uint32_t window = 0;        // tokens a query sees including itself; 0 = all
+  std::string name;              // "full", "window"
+  uint32_t window = 0;           // tokens a query sees including itself; 0 = all
   std::vector<uint32_t> layers;  // model layer indices, at least one
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
@@ -102,8 +102,8 @@ class Layout {
 
   // The canonical encoding, its last 32 bytes being the fingerprint. Equal layouts encode equally.
   std::vector<uint8_t> Encode() const;
-  // Reads a record from anywhere. Fails with Reason::kMalformed (bad magic, bounds, checksum, trailing
-  // bytes, offsets that Build would not assign) or kProtocolVersion (unknown version).
+  // Reads a record from anywhere. Fails with Reason::kMalformed (bad magic, bounds, checksum,
+  // trailing bytes, offsets that Build would not assign) or kProtocolVersion (unknown version).
   static StatusOr<Layout> Decode(ByteSpan record);
 
   // SHA-256 of the canonical encoding.

@@ -14,10 +14,10 @@ constexpr uint16_t kVersion = 1;
 constexpr size_t kHeaderBytes = 72;
 constexpr size_t kLengthAt = 8;
 // Largest legal record: every count at its bound. Anything longer is refused unread.
-constexpr size_t kMaxRecord = kHeaderBytes + 4 + Layout::kMaxExtra +
-                              Layout::kMaxParts * (42 + 8 * Layout::kMaxRank + 2 * Layout::kMaxText) +
-                              Layout::kMaxGroups * (41 + 2 * Layout::kMaxText + 4 * Layout::kMaxGroupLayers) +
-                              Sha256::kSize;
+constexpr size_t kMaxRecord =
+    kHeaderBytes + 4 + Layout::kMaxExtra +
+    Layout::kMaxParts * (42 + 8 * Layout::kMaxRank + 2 * Layout::kMaxText) +
+    Layout::kMaxGroups * (41 + 2 * Layout::kMaxText + 4 * Layout::kMaxGroupLayers) + Sha256::kSize;
 
 Status Malformed(std::string_view what) {
   return Reject(Reason::kMalformed, absl::StrCat("layout record: ", std::string(what)));
@@ -135,9 +135,9 @@ StatusOr<Layout> Layout::Decode(ByteSpan record) {
   const uint32_t part_align = r.Get<uint32_t>();
   const uint32_t slot_align = r.Get<uint32_t>();
   if (block_tokens != kBlockTokens || part_align != kPartAlign || slot_align != kSlotAlign)
-    return Malformed(absl::StrCat("block_tokens ", block_tokens, ", alignments ", part_align, " and ",
-                                  slot_align, "; expected ", kBlockTokens, ", ", kPartAlign,
-                                  " and ", kSlotAlign));
+    return Malformed(absl::StrCat("block_tokens ", block_tokens, ", alignments ", part_align,
+                                  " and ", slot_align, "; expected ", kBlockTokens, ", ",
+                                  kPartAlign, " and ", kSlotAlign));
   const uint32_t part_count = r.Get<uint32_t>();
   const uint32_t group_count = r.Get<uint32_t>();
   if (part_count > kMaxParts || group_count > kMaxGroups)
@@ -155,8 +155,7 @@ StatusOr<Layout> Layout::Decode(ByteSpan record) {
   const std::vector<KvGroup> groups = spec.groups;
   StatusOr<Layout> layout = Build(std::move(spec));
   if (!layout.ok()) return Malformed(std::string(layout.status().message()));
-  if (layout->parts() != parts || layout->groups() != groups ||
-      layout->slot_bytes() != slot_bytes)
+  if (layout->parts() != parts || layout->groups() != groups || layout->slot_bytes() != slot_bytes)
     return Malformed("offsets or sizes are not those that follow from its shapes");
   return layout;
 }

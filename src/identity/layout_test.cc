@@ -13,8 +13,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-StatePart Part(uint32_t layer, std::string component, std::vector<int64_t> shape,
-               std::string axes, ElementType dtype = ElementType::kF32) {
+StatePart Part(uint32_t layer,
+               std::string component,
+               std::vector<int64_t> shape,
+               std::string axes,
+               ElementType dtype = ElementType::kF32) {
   StatePart p;
   p.layer = layer;
   p.component = std::move(component);
@@ -37,7 +40,8 @@ KvGroup Group(std::string name, std::vector<uint32_t> layers, uint32_t window = 
 LayoutSpec HybridSpec() {
   LayoutSpec spec;
   spec.parts = {Part(0, "conv", {3, 5}, "tap-oldest-first,channel"),
-                Part(0, "ssm", {4, 8, 16}, "H,N,P"), Part(2, "conv", {3, 5}, "tap-oldest-first,channel"),
+                Part(0, "ssm", {4, 8, 16}, "H,N,P"),
+                Part(2, "conv", {3, 5}, "tap-oldest-first,channel"),
                 Part(2, "ssm", {4, 8, 16}, "H,N,P", ElementType::kBF16)};
   spec.groups = {Group("full", {1, 3})};
   spec.numerics_tag.bytes[0] = 7;
@@ -146,7 +150,9 @@ TEST(Layout, RefusesWhatItCannotPlace) {
   EXPECT_THAT(error([](LayoutSpec* s) { s->parts[1].shape = {}; }), HasSubstr("rank 0"));
   EXPECT_THAT(error([](LayoutSpec* s) { s->parts[1].shape = {4, 0}; }), HasSubstr("extent 0"));
   EXPECT_THAT(error([](LayoutSpec* s) { s->parts[1].shape = {4, -1}; }), HasSubstr("extent -1"));
-  EXPECT_THAT(error([](LayoutSpec* s) { s->parts[1].shape = {INT64_MAX, INT64_MAX}; }),
+  EXPECT_THAT(error([](LayoutSpec* s) {
+                s->parts[1].shape = {INT64_MAX, INT64_MAX};
+              }),
               HasSubstr("1 TiB"));
   EXPECT_THAT(error([](LayoutSpec* s) { s->parts[1].axes = "H\n"; }), HasSubstr("axes"));
   EXPECT_THAT(error([](LayoutSpec* s) { s->parts[1].layer = UINT32_MAX; }), HasSubstr("layer"));
@@ -202,10 +208,13 @@ TEST(LayoutI6, EveryFieldChangesTheFingerprintAndIsNamed) {
               HasSubstr("part name"));
   EXPECT_THAT(differs([](LayoutSpec* s) { s->parts.pop_back(); }), HasSubstr("state parts: 4"));
   EXPECT_THAT(differs([](LayoutSpec* s) { s->groups[0].window = 64; }), HasSubstr("window"));
-  EXPECT_THAT(differs([](LayoutSpec* s) { s->groups[0].layers = {3, 1}; }),
+  EXPECT_THAT(differs([](LayoutSpec* s) {
+                s->groups[0].layers = {3, 1};
+              }),
               HasSubstr("layers: 1,3 here, 3,1 there"));
-  EXPECT_THAT(differs([](LayoutSpec* s) { std::swap(s->groups[0].kv_heads, s->groups[0].head_dim); }),
-              HasSubstr("kv_heads"));
+  EXPECT_THAT(
+      differs([](LayoutSpec* s) { std::swap(s->groups[0].kv_heads, s->groups[0].head_dim); }),
+      HasSubstr("kv_heads"));
   EXPECT_THAT(differs([](LayoutSpec* s) { s->numerics_tag.bytes[31] ^= 1; }),
               HasSubstr("numerics tag"));
   EXPECT_THAT(differs([](LayoutSpec* s) { s->extra = "tp=1/2"; }), HasSubstr("extra"));
@@ -224,7 +233,8 @@ TEST(LayoutRecord, RoundTrips) {
     EXPECT_EQ(back->groups(), layout.groups());
     EXPECT_EQ(back->slot_bytes(), layout.slot_bytes());
     EXPECT_EQ(back->Encode(), record);
-    EXPECT_EQ(0, std::memcmp(record.data() + record.size() - 32, layout.fingerprint().bytes.data(), 32));
+    EXPECT_EQ(
+        0, std::memcmp(record.data() + record.size() - 32, layout.fingerprint().bytes.data(), 32));
   }
 }
 

@@ -75,8 +75,10 @@ StatusOr<Sha256> ModelFingerprint::Finish(std::string_view config_json, std::str
   return Sha256Of(AsBytes(w.data()));
 }
 
-StatusOr<Sha256> FingerprintModel(std::span<const TensorView> tensors, std::string_view config_json,
-                                  std::string_view adapter, ThreadPool* pool) {
+StatusOr<Sha256> FingerprintModel(std::span<const TensorView> tensors,
+                                  std::string_view config_json,
+                                  std::string_view adapter,
+                                  ThreadPool* pool) {
   const std::vector<Digest128> digests = DigestTensors(tensors, pool);
   ModelFingerprint fingerprint;
   for (size_t i = 0; i < tensors.size(); ++i) fingerprint.AddTensor(tensors[i], digests[i]);

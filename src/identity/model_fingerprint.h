@@ -49,8 +49,10 @@ class ModelFingerprint {
 };
 
 // DigestTensors, then the builder.
-StatusOr<Sha256> FingerprintModel(std::span<const TensorView> tensors, std::string_view config_json,
-                                  std::string_view adapter, ThreadPool* pool);
+StatusOr<Sha256> FingerprintModel(std::span<const TensorView> tensors,
+                                  std::string_view config_json,
+                                  std::string_view adapter,
+                                  ThreadPool* pool);
 
 }  // namespace baton
 

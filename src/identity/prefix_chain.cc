@@ -76,8 +76,7 @@ void PrefixChain::TruncateToGrid(uint64_t boundary) {
   pending_count_ = 0;
 }
 
-std::vector<Sha256> PrefixChain::BlockHashes(const Sha256& scope,
-                                             std::span<const TokenId> tokens) {
+std::vector<Sha256> PrefixChain::BlockHashes(const Sha256& scope, std::span<const TokenId> tokens) {
   PrefixChain chain(scope, tokens.first(tokens.size() - tokens.size() % kBlockTokens));
   return std::move(chain.block_hashes_);
 }

@@ -14,8 +14,7 @@ constexpr size_t kFixedBytes = 240;  // everything before the state digests
 // No sequence is longer; keeps products of block counts far from overflow.
 constexpr uint64_t kMaxBoundary = uint64_t{1} << 40;
 
-static_assert(kMaxSealBytes ==
-              kFixedBytes + Digest128::kSize * Layout::kMaxParts + Sha256::kSize);
+static_assert(kMaxSealBytes == kFixedBytes + Digest128::kSize * Layout::kMaxParts + Sha256::kSize);
 
 Status Malformed(std::string_view what) {
   return Reject(Reason::kMalformed, absl::StrCat("seal: ", std::string(what)));
@@ -107,8 +106,8 @@ StatusOr<Seal> DecodeSeal(ByteSpan record) {
                                " is not one of 1 (xxh3-128), 2 (blake2b)"));
   seal.algorithm = static_cast<DigestAlgorithm>(algorithm);
   if (record.size() != kFixedBytes + Digest128::kSize * uint64_t{state_count} + Sha256::kSize)
-    return Malformed(absl::StrCat(state_count, " state parts do not fit its ", record.size(),
-                                  " bytes"));
+    return Malformed(
+        absl::StrCat(state_count, " state parts do not fit its ", record.size(), " bytes"));
   seal.identity.model = r.Get<Sha256>();
   seal.identity.layout = r.Get<Sha256>();
   seal.identity.scope = r.Get<Sha256>();
@@ -134,12 +133,11 @@ Status MatchSealToLayout(const Seal& seal, const Layout& layout) {
                                seal.identity.layout.Hex()));
   const auto compare = [&](std::string_view what, uint64_t expected, uint64_t found) -> Status {
     if (expected == found) return absl::OkStatus();
-    return Reject(found < expected ? Reason::kMissingPart : Reason::kUnknownPart,
-                  absl::StrCat(name, ": ", std::string(what), ": expected ", expected, ", found ",
-                               found));
+    return Reject(
+        found < expected ? Reason::kMissingPart : Reason::kUnknownPart,
+        absl::StrCat(name, ": ", std::string(what), ": expected ", expected, ", found ", found));
   };
-  BATON_RETURN_IF_ERROR(
-      compare("state parts", layout.StatePartCount(), seal.state_digests.size()));
+  BATON_RETURN_IF_ERROR(compare("state parts", layout.StatePartCount(), seal.state_digests.size()));
   return compare("KV blocks", layout.TotalBlocks(seal.identity.boundary), seal.block_count);
 }
 

@@ -39,9 +39,9 @@ std::vector<uint8_t> EncodeSeal(const Seal& seal);
 
 // Reads a record from a peer or a file. Counts are believed only after they agree with the
 // record's length, so a hostile one allocates nothing. Fails with
-//   kMalformed         too short or long, bad magic, checksum, length, reserved bytes, counts, zero state-id
-//   kProtocolVersion   a version this build does not know (both printed)
-//   kDigestAlgorithm   unknown algorithm, or a digest that is absent (all zero)
+//   kMalformed         too short or long, bad magic, checksum, length, reserved bytes, counts, zero
+//   state-id kProtocolVersion   a version this build does not know (both printed) kDigestAlgorithm
+//   unknown algorithm, or a digest that is absent (all zero)
 StatusOr<Seal> DecodeSeal(ByteSpan record);
 
 // Ok if the seal has exactly the parts that `layout` has at the seal's boundary. Fails with

@@ -39,7 +39,8 @@ Layout TestLayout() {
 
 Seal TestSeal() {
   Seal s;
-  s.identity = {Filled<Sha256>(1), TestLayout().fingerprint(), Filled<Sha256>(3), Filled<Sha256>(4), 48};
+  s.identity = {Filled<Sha256>(1), TestLayout().fingerprint(), Filled<Sha256>(3), Filled<Sha256>(4),
+                48};
   s.state_id = Filled<StateId>(10);
   s.parent = Filled<StateId>(11);
   s.producer = Filled<NodeId>(12);

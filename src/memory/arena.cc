@@ -61,8 +61,8 @@ Arena::~Arena() {
 
 StatusOr<uint64_t> Arena::Carve(uint64_t bytes) {
   if (bytes > size_ - carved_)
-    return absl::ResourceExhaustedError(absl::StrCat("arena: ", bytes, " bytes asked, ",
-                                                     size_ - carved_, " of ", size_, " left"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("arena: ", bytes, " bytes asked, ", size_ - carved_, " of ", size_, " left"));
   const uint64_t offset = carved_;
   carved_ += (bytes + kAlign - 1) / kAlign * kAlign;  // size_ is a multiple of kAlign
   return offset;

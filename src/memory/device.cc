@@ -13,7 +13,8 @@ void HostDevice::Fill(MutableByteSpan dst, std::byte value) const {
   std::memset(dst.data(), static_cast<int>(value), dst.size());
 }
 
-PartDigest HostDevice::Digest(const Digester& digester, const DigestSeed& seed,
+PartDigest HostDevice::Digest(const Digester& digester,
+                              const DigestSeed& seed,
                               ByteSpan bytes) const {
   return digester.Digest(seed, bytes);
 }

@@ -15,7 +15,8 @@ class Device {
   // dst.size() == src.size(); no overlap.
   virtual void Copy(MutableByteSpan dst, ByteSpan src) const = 0;
   virtual void Fill(MutableByteSpan dst, std::byte value) const = 0;
-  virtual PartDigest Digest(const Digester& digester, const DigestSeed& seed,
+  virtual PartDigest Digest(const Digester& digester,
+                            const DigestSeed& seed,
                             ByteSpan bytes) const = 0;
 };
 
@@ -23,7 +24,8 @@ class HostDevice final : public Device {
  public:
   void Copy(MutableByteSpan dst, ByteSpan src) const override;
   void Fill(MutableByteSpan dst, std::byte value) const override;
-  PartDigest Digest(const Digester& digester, const DigestSeed& seed,
+  PartDigest Digest(const Digester& digester,
+                    const DigestSeed& seed,
                     ByteSpan bytes) const override;
 };
 

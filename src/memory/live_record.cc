@@ -32,9 +32,8 @@ Status LiveTable::Start(SlotHandle slot, LiveRecord record) {
   const Key key{slot.pool, slot.index};
   const auto it = entries_.find(key);
   if (it != entries_.end() && it->second.generation >= slot.generation)
-    return absl::FailedPreconditionError(
-        absl::StrCat(slot.ToString(), ": already has a live record, of generation ",
-                     it->second.generation));
+    return absl::FailedPreconditionError(absl::StrCat(
+        slot.ToString(), ": already has a live record, of generation ", it->second.generation));
   entries_.insert_or_assign(key, Entry{slot.generation, std::move(record)});
   return absl::OkStatus();
 }

@@ -20,9 +20,7 @@ std::vector<TokenId> Tokens(size_t n) {
   return t;
 }
 
-ContentIdentity IdentityAt(size_t n) {
-  return Base().At(PrefixChain(Base().scope, Tokens(n)));
-}
+ContentIdentity IdentityAt(size_t n) { return Base().At(PrefixChain(Base().scope, Tokens(n))); }
 
 // F11: a state K tokens before or after the boundary its key names.
 TEST(LiveRecordF11, AClaimOfAnotherBoundaryOrHistoryIsRefused) {

@@ -117,8 +117,7 @@ class UnitPool {
   // Carves units * unit_bytes out of the arena. kInvalidArgument on a zero or overflowing size,
   // kResourceExhausted if the arena has no room.
   static StatusOr<std::unique_ptr<UnitPool>> Create(const PoolOptions& options) {
-    auto core =
-        memory_internal::PoolCore::Create(options, Kind::kName, Kind::kComputeReadsSealed);
+    auto core = memory_internal::PoolCore::Create(options, Kind::kName, Kind::kComputeReadsSealed);
     if (!core.ok()) return core.status();
     return std::unique_ptr<UnitPool>(new UnitPool(std::move(*core)));
   }

@@ -1,5 +1,5 @@
-// Creation, the life-cycle edges and leases. Copies and moves: pool_move.cc; counters, stamps and
-// invariants: pool_inspect.cc.
+// Creation and the life-cycle edges. Leases: pool_lease.cc; copies and moves: pool_move.cc;
+// counters, stamps and invariants: pool_inspect.cc.
 #include "memory/pool_core.h"
 
 #include <algorithm>
@@ -11,15 +11,10 @@
 namespace baton {
 
 std::string_view UnitStateName(UnitState state) {
-  constexpr std::string_view kNames[kUnitStates] = {"FREE",     "RESERVED", "LIVE",
-                                                    "LANDING",  "LANDED",   "VERIFIED",
-                                                    "SEALED",   "QUARANTINED", "DRAINING"};
+  constexpr std::string_view kNames[kUnitStates] = {"FREE",    "RESERVED",    "LIVE",
+                                                    "LANDING", "LANDED",      "VERIFIED",
+                                                    "SEALED",  "QUARANTINED", "DRAINING"};
   return kNames[static_cast<size_t>(state)];
-}
-
-std::string_view LeaseForName(LeaseFor purpose) {
-  constexpr std::string_view kNames[] = {"compute", "send", "land", "digest"};
-  return kNames[static_cast<size_t>(purpose)];
 }
 
 namespace memory_internal {
@@ -37,8 +32,8 @@ std::vector<uint32_t> Permutation(uint32_t n, uint64_t seed) {
 
 Status CheckOptions(const PoolOptions& o, const char* kind) {
   const auto bad = [&](std::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(kind, " pool ", o.pool_id, ": ",
-                                                   std::string(what)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kind, " pool ", o.pool_id, ": ", std::string(what)));
   };
   if (o.arena == nullptr || o.device == nullptr) return bad("arena and device are required");
   if (o.units == 0 || o.unit_bytes == 0) return bad("units and unit_bytes must be >= 1");
@@ -52,15 +47,16 @@ Status CheckOptions(const PoolOptions& o, const char* kind) {
   }
   uint64_t total = 0;
   if (o.unit_bytes > UINT64_MAX - o.align ||
-      __builtin_mul_overflow((o.unit_bytes + o.align - 1) / o.align * o.align,
-                             uint64_t{o.units}, &total))
+      __builtin_mul_overflow((o.unit_bytes + o.align - 1) / o.align * o.align, uint64_t{o.units},
+                             &total))
     return bad(absl::StrCat(o.units, " units of ", o.unit_bytes, " bytes overflow"));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PoolCore>> PoolCore::Create(const PoolOptions& options, const char* kind,
+StatusOr<std::unique_ptr<PoolCore>> PoolCore::Create(const PoolOptions& options,
+                                                     const char* kind,
                                                      bool compute_reads_sealed) {
   BATON_RETURN_IF_ERROR(CheckOptions(options, kind));
   const uint64_t stride = (options.unit_bytes + options.align - 1) / options.align * options.align;
@@ -68,7 +64,9 @@ StatusOr<std::unique_ptr<PoolCore>> PoolCore::Create(const PoolOptions& options,
   return std::unique_ptr<PoolCore>(new PoolCore(options, kind, compute_reads_sealed, base));
 }
 
-PoolCore::PoolCore(const PoolOptions& options, const char* kind, bool compute_reads_sealed,
+PoolCore::PoolCore(const PoolOptions& options,
+                   const char* kind,
+                   bool compute_reads_sealed,
                    uint64_t base)
     : options_(options),
       kind_(kind),
@@ -122,27 +120,32 @@ void PoolCore::Prepare(MutableByteSpan bytes, FillMode fill) const {
     options_.device->Fill(bytes.subspan(gap.offset, gap.bytes), std::byte{0});
 }
 
-StatusOr<const PoolCore::Unit*> PoolCore::Resolve(UnitRef ref) const {
+Status PoolCore::CheckRef(UnitRef ref) const {
   const auto stale = [&](std::string_view why) {
     return Reject(Reason::kStaleHandle, absl::StrCat(Name(ref), ": ", std::string(why)));
   };
   if (ref.pool != options_.pool_id)
-    return stale(absl::StrCat("handle of another pool, this is ", kind_, " pool ",
-                              options_.pool_id));
+    return stale(
+        absl::StrCat("handle of another pool, this is ", kind_, " pool ", options_.pool_id));
   if (ref.index >= units_.size())
     return stale(absl::StrCat("no such unit, the pool has ", units_.size()));
   const Unit& unit = units_[ref.index];
-  if (options_.checks_off.generation) return &unit;
+  if (options_.checks_off.generation) return absl::OkStatus();
   if (unit.generation != ref.generation)
     return stale(absl::StrCat("stale handle, the unit's generation is ", unit.generation));
   // A handle of the current generation exists only while the unit is in use; this one was made up.
   if (unit.state == UnitState::kFree) return stale("the unit is FREE");
-  return &unit;
+  return absl::OkStatus();
+}
+
+StatusOr<const PoolCore::Unit*> PoolCore::Resolve(UnitRef ref) const {
+  BATON_RETURN_IF_ERROR(CheckRef(ref));
+  return &units_[ref.index];
 }
 
 StatusOr<PoolCore::Unit*> PoolCore::Resolve(UnitRef ref) {
-  BATON_ASSIGN_OR_RETURN(const Unit* unit, std::as_const(*this).Resolve(ref));
-  return const_cast<Unit*>(unit);
+  BATON_RETURN_IF_ERROR(CheckRef(ref));
+  return &units_[ref.index];
 }
 
 StatusOr<PoolCore::Unit*> PoolCore::ResolveStill(UnitRef ref) {
@@ -160,10 +163,9 @@ Status PoolCore::WrongEdge(UnitRef ref, UnitState from, UnitState to) const {
 }
 
 Status PoolCore::Busy(UnitRef ref, const Unit& unit, std::string_view action) const {
-  return absl::FailedPreconditionError(
-      absl::StrCat(Name(ref), " is ", std::string(UnitStateName(unit.state)), " with ",
-                   unit.leases, " leases (", unit.writers, " writing), and cannot be ",
-                   std::string(action), " until they end"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      Name(ref), " is ", std::string(UnitStateName(unit.state)), " with ", unit.leases, " leases (",
+      unit.writers, " writing), and cannot be ", std::string(action), " until they end"));
 }
 
 void PoolCore::SetState(Unit* unit, UnitState to) {
@@ -178,9 +180,8 @@ StatusOr<UnitRef> PoolCore::Reserve(const ReserveOptions& options) {
   {
     MutexLock lock(&mu_);
     if (free_.empty())
-      return Reject(Reason::kNoCapacity,
-                    absl::StrCat(kind_, " pool ", options_.pool_id, ": all ", units_.size(),
-                                 " units are in use"));
+      return Reject(Reason::kNoCapacity, absl::StrCat(kind_, " pool ", options_.pool_id, ": all ",
+                                                      units_.size(), " units are in use"));
     const uint32_t index = free_.back();
     free_.pop_back();
     Unit& unit = units_[index];
@@ -330,9 +331,9 @@ Status PoolCore::AddReference(UnitRef ref) {
   MutexLock lock(&mu_);
   BATON_ASSIGN_OR_RETURN(Unit * unit, Resolve(ref));
   if (unit->state != UnitState::kSealed)
-    return absl::FailedPreconditionError(
-        absl::StrCat(Name(ref), ": is ", std::string(UnitStateName(unit->state)),
-                     ", only SEALED units are shared"));
+    return absl::FailedPreconditionError(absl::StrCat(Name(ref), ": is ",
+                                                      std::string(UnitStateName(unit->state)),
+                                                      ", only SEALED units are shared"));
   if (unit->references == UINT32_MAX)
     return Reject(Reason::kNoCapacity, absl::StrCat(Name(ref), ": reference count is full"));
   ++unit->references;
@@ -344,9 +345,9 @@ Status PoolCore::DropReference(UnitRef ref) {
   MutexLock lock(&mu_);
   BATON_ASSIGN_OR_RETURN(Unit * unit, Resolve(ref));
   if (unit->state != UnitState::kSealed)
-    return absl::FailedPreconditionError(
-        absl::StrCat(Name(ref), ": is ", std::string(UnitStateName(unit->state)),
-                     ", only SEALED units have references"));
+    return absl::FailedPreconditionError(absl::StrCat(Name(ref), ": is ",
+                                                      std::string(UnitStateName(unit->state)),
+                                                      ", only SEALED units have references"));
   if (unit->references == 1) {
     Retire(ref.index);
   } else {
@@ -354,71 +355,6 @@ Status PoolCore::DropReference(UnitRef ref) {
     --references_;
   }
   return absl::OkStatus();
-}
-
-bool PoolCore::LeaseAllowed(UnitState state, LeaseFor purpose) const {
-  switch (purpose) {
-    case LeaseFor::kCompute:
-      return state == UnitState::kLive || (compute_reads_sealed_ && state == UnitState::kSealed);
-    case LeaseFor::kSend:
-      return state == UnitState::kSealed;
-    case LeaseFor::kLand:
-      return state == UnitState::kLanding;
-    case LeaseFor::kDigest:
-      return state == UnitState::kLive || state == UnitState::kLanded ||
-             state == UnitState::kVerified || state == UnitState::kSealed;
-  }
-  return false;
-}
-
-void PoolCore::AddPin(Unit* unit, bool writer) {
-  if (unit->leases++ == 0) ++leased_units_;
-  if (writer) ++unit->writers;
-  ++leases_;
-}
-
-void PoolCore::DropPin(uint32_t index, bool writer) {
-  Unit& unit = units_[index];
-  if (writer) --unit.writers;
-  if (--unit.leases == 0) --leased_units_;
-  --leases_;
-  if (unit.state == UnitState::kDraining && !unit.pinned()) ToFree(index);
-}
-
-Status PoolCore::PinAll(std::span<const UnitRef> refs, LeaseFor purpose, std::vector<Pin>* out) {
-  MutexLock lock(&mu_);
-  // First everything is checked, then everything is pinned: waiting for one unit's copy releases
-  // the mutex, so a wait starts the checks over.
-  for (size_t i = 0; i < refs.size();) {
-    BATON_ASSIGN_OR_RETURN(Unit * unit, Resolve(refs[i]));
-    if (unit->moving) {
-      moved_.Wait(&mu_);
-      i = 0;
-      continue;
-    }
-    if (!LeaseAllowed(unit->state, purpose))
-      return absl::FailedPreconditionError(
-          absl::StrCat(Name(refs[i]), ": is ", std::string(UnitStateName(unit->state)),
-                       ", which cannot be leased to ", std::string(LeaseForName(purpose))));
-    ++i;
-  }
-  out->clear();
-  out->reserve(refs.size());
-  for (const UnitRef& ref : refs) {
-    Unit& unit = units_[ref.index];
-    const bool writer = purpose == LeaseFor::kLand ||
-                        (purpose == LeaseFor::kCompute && unit.state == UnitState::kLive);
-    AddPin(&unit, writer);
-    const uint64_t offset = base_ + uint64_t{unit.physical} * stride_;
-    out->push_back({ref.index, BytesOf(unit.physical), offset, writer,
-                    StampOfUnit(ref.index, unit)});
-  }
-  return absl::OkStatus();
-}
-
-void PoolCore::UnpinAll(std::span<const Pin> pins) {
-  MutexLock lock(&mu_);
-  for (const Pin& pin : pins) DropPin(pin.index, pin.writer);
 }
 
 }  // namespace memory_internal

@@ -120,12 +120,12 @@ struct PoolStats {
   uint32_t units = 0;
   uint32_t free = 0;
   uint32_t used = 0;
-  uint32_t leased = 0;       // units with at least one lease
+  uint32_t leased = 0;  // units with at least one lease
   uint32_t quarantined = 0;
-  uint64_t leases = 0;       // outstanding
-  uint64_t references = 0;   // holders of SEALED units
-  uint64_t moves = 0;        // since start
-  uint64_t unit_bytes = 0;   // stride
+  uint64_t leases = 0;                           // outstanding
+  uint64_t references = 0;                       // holders of SEALED units
+  uint64_t moves = 0;                            // since start
+  uint64_t unit_bytes = 0;                       // stride
   std::array<uint32_t, kUnitStates> by_state{};  // indexed by UnitState
 };
 
@@ -148,7 +148,8 @@ struct Pin {
 
 class PoolCore {
  public:
-  static StatusOr<std::unique_ptr<PoolCore>> Create(const PoolOptions& options, const char* kind,
+  static StatusOr<std::unique_ptr<PoolCore>> Create(const PoolOptions& options,
+                                                    const char* kind,
                                                     bool compute_reads_sealed);
   ~PoolCore();
 
@@ -182,7 +183,6 @@ class PoolCore {
   uint64_t stride() const { return stride_; }
   const PoolOptions& options() const { return options_; }
 
-
  private:
   struct Unit {
     uint64_t generation = 1;
@@ -207,14 +207,15 @@ class PoolCore {
     uint32_t to = 0;     // physical
   };
 
-  PoolCore(const PoolOptions& options, const char* kind, bool compute_reads_sealed,
-           uint64_t base);
+  PoolCore(const PoolOptions& options, const char* kind, bool compute_reads_sealed, uint64_t base);
   std::string Name(UnitRef ref) const;
   MutableByteSpan BytesOf(uint32_t physical) const;
   void Prepare(MutableByteSpan bytes, FillMode fill) const;
   Status CopyVerified(MutableByteSpan dst, ByteSpan src, const std::string& what) const;
   bool LeaseAllowed(UnitState state, LeaseFor purpose) const;
 
+  // Ok if `ref` names a living unit of this pool, else kStaleHandle.
+  Status CheckRef(UnitRef ref) const BATON_REQUIRES(mu_);
   // The living unit that `ref` names, or kStaleHandle.
   StatusOr<Unit*> Resolve(UnitRef ref) BATON_REQUIRES(mu_);
   StatusOr<const Unit*> Resolve(UnitRef ref) const BATON_REQUIRES(mu_);

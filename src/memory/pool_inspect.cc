@@ -48,10 +48,10 @@ StatusOr<PlacementStamp> PoolCore::StampOf(UnitRef ref) const {
 Status PoolCore::CheckStamp(const PlacementStamp& stamp) const {
   const UnitRef ref{stamp.pool, stamp.index, stamp.generation};
   if (stamp.node != options_.node || stamp.epoch != options_.epoch)
-    return Reject(Reason::kEpochMismatch,
-                  absl::StrCat(Name(ref), ": stamp of node ", stamp.node.Hex(), " epoch ",
-                               stamp.epoch.Hex(), ", this is node ", options_.node.Hex(),
-                               " epoch ", options_.epoch.Hex()));
+    return Reject(
+        Reason::kEpochMismatch,
+        absl::StrCat(Name(ref), ": stamp of node ", stamp.node.Hex(), " epoch ", stamp.epoch.Hex(),
+                     ", this is node ", options_.node.Hex(), " epoch ", options_.epoch.Hex()));
   MutexLock lock(&mu_);
   BATON_ASSIGN_OR_RETURN(const Unit* unit, Resolve(ref));
   if (stamp.owner != unit->owner)

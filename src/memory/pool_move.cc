@@ -30,13 +30,13 @@ Status PoolCore::CopyInto(UnitRef src, UnitRef dst) {
     BATON_ASSIGN_OR_RETURN(Unit * source, ResolveStill(src));
     BATON_ASSIGN_OR_RETURN(Unit * target, Resolve(dst));
     if (source->state != UnitState::kLive && source->state != UnitState::kSealed)
-      return absl::FailedPreconditionError(
-          absl::StrCat(Name(src), ": is ", std::string(UnitStateName(source->state)),
-                       ", only LIVE and SEALED units are copied"));
+      return absl::FailedPreconditionError(absl::StrCat(Name(src), ": is ",
+                                                        std::string(UnitStateName(source->state)),
+                                                        ", only LIVE and SEALED units are copied"));
     if (target->state != UnitState::kReserved)
-      return absl::FailedPreconditionError(
-          absl::StrCat(Name(dst), ": is ", std::string(UnitStateName(target->state)),
-                       ", a copy goes into a RESERVED unit"));
+      return absl::FailedPreconditionError(absl::StrCat(Name(dst), ": is ",
+                                                        std::string(UnitStateName(target->state)),
+                                                        ", a copy goes into a RESERVED unit"));
     if (source->writers != 0) return Busy(src, *source, "copied");
     if (target->pinned()) return Busy(dst, *target, "copied into");
     // A SEALED source cannot change and may be read by many; a LIVE one could be leased by a step.
@@ -89,7 +89,7 @@ PoolCore::MovePlan PoolCore::BeginMove(uint32_t index, size_t free_position) {
 }
 
 Status PoolCore::FinishMove(const MovePlan& plan) {
-  const Status status =
+  Status status =
       CopyVerified(BytesOf(plan.to), BytesOf(plan.from),
                    absl::StrCat("move of ", kind_, " ", options_.pool_id, "/", plan.index));
   MutexLock lock(&mu_);
@@ -116,9 +116,9 @@ Status PoolCore::Move(UnitRef ref) {
     MutexLock lock(&mu_);
     BATON_ASSIGN_OR_RETURN(Unit * unit, ResolveStill(ref));
     if (unit->state != UnitState::kLive && unit->state != UnitState::kSealed)
-      return absl::FailedPreconditionError(
-          absl::StrCat(Name(ref), ": is ", std::string(UnitStateName(unit->state)),
-                       ", only LIVE and SEALED units move"));
+      return absl::FailedPreconditionError(absl::StrCat(Name(ref), ": is ",
+                                                        std::string(UnitStateName(unit->state)),
+                                                        ", only LIVE and SEALED units move"));
     if (!Movable(*unit)) return Busy(ref, *unit, "moved");
     if (free_.empty())
       return Reject(Reason::kNoCapacity,

@@ -186,8 +186,8 @@ class Fuzz {
     const auto purpose = static_cast<LeaseFor>(rng_.Below(4));
     auto lease = p_->Acquire(u->handle, purpose);
     if (!lease.ok()) return;
-    const bool writer = purpose == LeaseFor::kLand ||
-                        (purpose == LeaseFor::kCompute && u->state == S::kLive);
+    const bool writer =
+        purpose == LeaseFor::kLand || (purpose == LeaseFor::kCompute && u->state == S::kLive);
     held_.push_back({std::move(*lease), u->tag, u->handle, writer});
   }
   void Release() {

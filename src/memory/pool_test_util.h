@@ -76,6 +76,38 @@ struct TestPool {
   std::unique_ptr<UnitPool<Kind>> pool;
 };
 
+inline bool IsStale(const Status& s) { return ReasonOf(s) == Reason::kStaleHandle; }
+
+// Drives a fresh unit into `state` along the table.
+inline SlotHandle InState(TestPool<SlotKind>& p, UnitState state) {
+  using S = UnitState;
+  const SlotHandle h = Must(p->Reserve({}));
+  const auto ok = [](const Status& s) { EXPECT_TRUE(s.ok()) << s; };
+  switch (state) {
+    case S::kReserved:
+      break;
+    case S::kLive:
+      ok(p->Activate(h));
+      break;
+    case S::kSealed:
+      ok(p->Activate(h));
+      ok(p->Seal(h));
+      break;
+    default:
+      ok(p->Land(h, Attempt(1)));
+      if (state == S::kLanded || state == S::kVerified) ok(p->Landed(h));
+      if (state == S::kVerified) ok(p->Verified(h));
+      if (state == S::kQuarantined) ok(p->Quarantine(h));
+  }
+  EXPECT_EQ(Must(p->StateOf(h)), state);
+  return h;
+}
+
+// Every state in which a unit has a handle.
+inline constexpr UnitState kHandleStates[] = {
+    UnitState::kReserved, UnitState::kLive,   UnitState::kLanding,    UnitState::kLanded,
+    UnitState::kVerified, UnitState::kSealed, UnitState::kQuarantined};
+
 }  // namespace baton
 
 #endif  // BATON_MEMORY_POOL_TEST_UTIL_H_

@@ -50,8 +50,7 @@ TEST(PoolThreadsI3I8, WorkersAndCompactionDoNotDisturbEachOther) {
   std::atomic<uint64_t> done = 0;
   std::atomic<bool> stop = false;
   std::vector<std::thread> workers;
-  for (uint64_t id = 1; id <= 4; ++id)
-    workers.emplace_back([&, id] { Worker(p, id, &done); });
+  for (uint64_t id = 1; id <= 4; ++id) workers.emplace_back([&, id] { Worker(p, id, &done); });
   std::thread compactor([&] {
     while (!stop) {
       const auto moved = p->CompactOne();
