@@ -97,7 +97,8 @@ void Bpe::FindWholeWords() {
   }
 }
 
-void Bpe::EncodeWord(std::string_view word, std::vector<TokenId>* out) const {
+void Bpe::EncodeWord(std::string_view word, std::vector<TokenId>* scratch,
+                     std::vector<TokenId>* out) const {
   if (word.empty()) return;
   if (word.size() <= kWholeWordBytesMax || options_.ignore_merges) {
     const auto it = words_.find(Abs(word));
@@ -106,9 +107,9 @@ void Bpe::EncodeWord(std::string_view word, std::vector<TokenId>* out) const {
       return;
     }
   }
-  std::vector<TokenId> ids;
-  MergeWord(word, &ids);
-  out->insert(out->end(), ids.begin(), ids.end());
+  scratch->clear();
+  MergeWord(word, scratch);
+  out->insert(out->end(), scratch->begin(), scratch->end());
 }
 
 void Bpe::MergeWord(std::string_view word, std::vector<TokenId>* ids) const {

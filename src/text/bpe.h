@@ -42,8 +42,9 @@ class Bpe {
   static StatusOr<Bpe> Build(const std::vector<std::pair<std::string, TokenId>>& vocab,
                              const std::vector<Merge>& merges, BpeOptions options);
 
-  // Appends the tokens of `word`.
-  void EncodeWord(std::string_view word, std::vector<TokenId>* out) const;
+  // Appends the tokens of `word`. `scratch` is overwritten; words of one text share it.
+  void EncodeWord(std::string_view word, std::vector<TokenId>* scratch,
+                  std::vector<TokenId>* out) const;
 
  private:
   struct Symbol {

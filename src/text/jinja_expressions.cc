@@ -353,9 +353,14 @@ Value Interpreter::Slice(const Value& object, const Value* from, const Value* to
   const bool backward = stride.has_value() && *stride < 0;
   std::optional<int64_t> begin = bound(from, backward ? length - 1 : 0);
   std::optional<int64_t> end = bound(to, backward ? -length - 1 : length);
-  // As in jinja2, a subscript that Python refuses gives undefined.
-  if (!sliceable || !stride || !begin || !end) {
-    return Value::Undefined(absl::StrCat(ObjectName(object), " has no element slice"));
+  // Unlike other subscripts, slices go to Python as they are.
+  if (!sliceable) {
+    TypeError(object.dict() != nullptr
+                  ? "unhashable type: 'slice'"
+                  : absl::StrCat("'", TypeName(object), "' object is not subscriptable"));
+  }
+  if (!stride || !begin || !end) {
+    TypeError("slice indices must be integers or None or have an __index__ method");
   }
   if (*stride == 0) Fail("ValueError", "slice step cannot be zero");
   const auto clamp = [&](int64_t i) {

@@ -162,7 +162,8 @@ Dict MakeDict(Interpreter& in, const Arguments& arguments) {
       dict = *source.dict();
       in.Charge(static_cast<int64_t>(dict.entries().size()));
     } else {
-      for (const Value& pair : Iterate(source)->items) {
+      const SequencePtr sequence = Iterate(source);
+      for (const Value& pair : sequence->items) {
         const SequencePtr parts = Iterate(pair);
         if (parts->items.size() != 2) {
           Fail("ValueError", "dictionary update sequence element has another length than 2");

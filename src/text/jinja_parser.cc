@@ -70,7 +70,7 @@ constexpr int kStatementDepthMax = 100;
 class StatementParser {
  public:
   StatementParser(std::vector<Token> tokens, Program* program)
-      : stream_(std::move(tokens)), expressions_(&stream_, program) {}
+      : stream_(std::move(tokens)), expressions_(&stream_, program), program_(*program) {}
 
   Body Run() {
     Body body = ParseBody({});
@@ -246,6 +246,15 @@ class StatementParser {
       }
     }
     stream_.ExpectOperator(")");
+    // jinja2 passes the caller after all others, so it needs a default to be told from them.
+    const size_t without_default = macro->parameters.size() - macro->defaults.size();
+    for (size_t i = 0; i < without_default; ++i) {
+      if (program_.names[static_cast<size_t>(macro->parameters[i])] != "caller") continue;
+      Fail("TemplateAssertionError",
+           "When defining macros or call blocks the special \"caller\" argument must be omitted or "
+           "be given a default.",
+           stream_.current().line);
+    }
   }
 
   StatementPtr ParseMacro() {
@@ -293,6 +302,7 @@ class StatementParser {
 
   TokenStream stream_;
   ExpressionParser expressions_;
+  const Program& program_;
   int depth_ = 0;
   int loops_ = 0;  // loops around the current statement within its function
 };

@@ -84,7 +84,8 @@ Value Batch(Interpreter& in, const Value& v, const Arguments& arguments) {
   const int64_t count = p.Integer(0, 1);
   std::vector<Value> batches;
   std::vector<Value> batch;
-  for (const Value& item : Items(in, v)->items) {
+  const SequencePtr sequence = Items(in, v);
+  for (const Value& item : sequence->items) {
     if (static_cast<int64_t>(batch.size()) == count) {
       batches.push_back(Value::List(std::exchange(batch, {})));
     }
@@ -201,7 +202,8 @@ Value Join(Interpreter& in, const Value& v, const Arguments& arguments) {
   const AttributePath path(p[1]);
   std::string out;
   bool first = true;
-  for (const Value& item : Items(in, v)->items) {
+  const SequencePtr sequence = Items(in, v);
+  for (const Value& item : sequence->items) {
     if (!first) out += separator;
     first = false;
     const Value part = path.Get(in, item);
@@ -224,12 +226,14 @@ Value Map(Interpreter& in, const Value& v, const Arguments& arguments) {
     const Parameters p("map", arguments, {"attribute", "default"});
     if (!p.Has(0)) Fail("FilterArgumentError", "map requires a filter argument");
     const AttributePath path(p[0]);
-    for (const Value& item : Items(in, v)->items) out.push_back(path.Get(in, item, p[1]));
+    const SequencePtr sequence = Items(in, v);
+    for (const Value& item : sequence->items) out.push_back(path.Get(in, item, p[1]));
   } else {
     const std::string name = ToText(arguments.positional[0]);
     Arguments rest = arguments;
     rest.positional.erase(rest.positional.begin());
-    for (const Value& item : Items(in, v)->items) {
+    const SequencePtr sequence = Items(in, v);
+    for (const Value& item : sequence->items) {
       out.push_back(in.ApplyFilter(name, item, rest));
     }
   }
@@ -284,7 +288,8 @@ Value SelectReject(Interpreter& in, const Value& v, const Arguments& arguments, 
   std::optional<std::string> test;
   if (!rest.positional.empty()) test = ToText(take());
   std::vector<Value> out;
-  for (const Value& item : Items(in, v)->items) {
+  const SequencePtr sequence = Items(in, v);
+  for (const Value& item : sequence->items) {
     const Value subject = path.Get(in, item);
     const bool holds = test.has_value() ? in.ApplyTest(*test, subject, rest) : Truth(subject);
     if (holds == want) out.push_back(item);
@@ -342,7 +347,8 @@ Value Sum(Interpreter& in, const Value& v, const Arguments& arguments) {
   const AttributePath path(p[0]);
   Value sum = p.Has(1) ? *p[1] : Value(int64_t{0});
   if (sum.str() != nullptr) TypeError("sum() can't sum strings [use ''.join(seq) instead]");
-  for (const Value& item : Items(in, v)->items) sum = in.Binary("+", sum, path.Get(in, item));
+  const SequencePtr sequence = Items(in, v);
+  for (const Value& item : sequence->items) sum = in.Binary("+", sum, path.Get(in, item));
   return sum;
 }
 
@@ -351,7 +357,8 @@ Value Unique(Interpreter& in, const Value& v, const Arguments& arguments) {
   const AttributePath path(p[1]);
   Dict seen;
   std::vector<Value> out;
-  for (const Value& item : Items(in, v)->items) {
+  const SequencePtr sequence = Items(in, v);
+  for (const Value& item : sequence->items) {
     Value key = path.Get(in, item);
     if (!p.Boolean(0, false)) key = IgnoreCase(in, key);
     if (!IsHashable(key)) TypeError(absl::StrCat("unhashable type: '", TypeName(key), "'"));

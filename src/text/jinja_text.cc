@@ -44,7 +44,7 @@ std::vector<std::string> SplitSpace(std::string_view text, int64_t limit) {
   text = StripPythonSpace(text, true, false);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<int64_t>(out.size()) == limit) {
-      out.emplace_back(StripPythonSpace(text, false, true));
+      out.emplace_back(text);
       break;
     }
     size_t end = 0;
@@ -62,7 +62,7 @@ std::vector<std::string> SplitSpaceFromRight(std::string_view text, int64_t limi
   text = StripPythonSpace(text, false, true);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<int64_t>(out.size()) == limit) {
-      out.emplace_back(StripPythonSpace(text, true, false));
+      out.emplace_back(text);
       break;
     }
     size_t begin = text.size();

@@ -102,6 +102,9 @@ class Value {
   explicit Value(int64_t i) : data_(i) {}
   explicit Value(double d) : data_(d) {}
   explicit Value(std::string text, bool safe = false);
+  explicit Value(const char* text, bool safe = false) : Value(std::string(text), safe) {}
+  template <class T>
+  explicit Value(T*) = delete;  // a pointer is not a bool
   explicit Value(NamespacePtr ns) : data_(std::move(ns)) {}
   explicit Value(LoopPtr loop) : data_(std::move(loop)) {}
   explicit Value(CallablePtr callable) : data_(std::move(callable)) {}

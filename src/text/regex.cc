@@ -16,8 +16,9 @@ namespace {
 constexpr std::string_view kSpaceMembers =
     "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"
     "\\x{3000}";
-// Oniguruma's \w; PCRE2's has no marks.
-constexpr std::string_view kWordMembers = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Oniguruma's \w; PCRE2's has no marks. The last six are Latin-1's superscripts and fractions.
+constexpr std::string_view kWordMembers =
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 // Rewrites an Oniguruma pattern for PCRE2.
 class Translator {

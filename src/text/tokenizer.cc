@@ -40,7 +40,8 @@ struct Tokenizer::Impl {
     Words words;
     words.words.push_back({text, at_start});
     parts.pre_tokenizer.Run(&words);
-    for (const Words::Word& word : words.words) parts.bpe.EncodeWord(word.text, ids);
+    std::vector<TokenId> scratch;
+    for (const Words::Word& word : words.words) parts.bpe.EncodeWord(word.text, &scratch, ids);
   }
 
   TokenizerParts parts;

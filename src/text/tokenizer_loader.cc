@@ -163,7 +163,9 @@ Status ReadAddedTokens(const JsonNode& root, TokenizerParts* parts) {
     BATON_RETURN_IF_ERROR(Register(item, token.content, int64_t{token.id}, parts));
     if (token.special) parts->special[token.id] = true;
     if (token.normalized) {
+      // Recent versions of the Rust library also print such a token in its normalized form.
       normalized_contents.push_back(parts->normalizer.Run(token.content));
+      parts->tokens[token.id] = normalized_contents.back();
       normalized.push_back(std::move(token));
     } else {
       raw_contents.push_back(token.content);
