@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "server/model_text.h"
+#include "server/token_ids_text.h"
 
 namespace baton::cli {
 namespace {
@@ -113,14 +115,16 @@ server::ServerOptions MakeServerOptions(const HttpFlags& flags, const std::strin
   return o;
 }
 
-StatusOr<std::unique_ptr<server::ModelText>> LoadText(const std::string& dir,
-                                                      const HttpFlags& flags) {
+StatusOr<std::unique_ptr<server::TextFrontend>> LoadText(const std::string& dir,
+                                                         const HttpFlags& flags) {
   std::error_code error;
   if (!std::filesystem::exists(dir + "/tokenizer.json", error)) {
     LogWarning(dir + " has no tokenizer.json: prompts must be token ids, chat is refused");
-    return std::unique_ptr<server::ModelText>();
+    return std::unique_ptr<server::TextFrontend>(new server::TokenIdsText);
   }
-  return server::ModelText::Load(dir, {flags.chat_template, flags.generation_config});
+  BATON_ASSIGN_OR_RETURN(
+      auto text, server::ModelText::Load(dir, {flags.chat_template, flags.generation_config}));
+  return std::unique_ptr<server::TextFrontend>(std::move(text));
 }
 
 void AddWorkerMetrics(const engine::Worker* worker, server::Metrics* metrics) {

@@ -8,7 +8,7 @@
 #include "cli/serve_flags.h"
 #include "engine/worker.h"
 #include "server/metrics.h"
-#include "server/model_text.h"
+#include "server/text_frontend.h"
 #include "server/server.h"
 
 namespace baton::cli {
@@ -22,9 +22,8 @@ server::ServerOptions MakeServerOptions(const HttpFlags& flags, const std::strin
 // The name clients see: --served-model-name, else the last component of the directory.
 std::string ServedName(const HttpFlags& flags, const std::string& model_dir);
 
-// The text side of a model directory; null, with a warning, if it has no tokenizer.json: token ids
-// in and out still work.
-StatusOr<std::unique_ptr<server::ModelText>> LoadText(const std::string& dir,
+// The text side of a model directory; token ids only, with a warning, if it has no tokenizer.json.
+StatusOr<std::unique_ptr<server::TextFrontend>> LoadText(const std::string& dir,
                                                       const HttpFlags& flags);
 
 // Gauges and counters of engine, memory and hand-off, for /metrics.

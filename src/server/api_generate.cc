@@ -21,7 +21,7 @@ std::string RandomId(std::string_view prefix) {
 ApiError NoText() {
   ApiError error;
   error.status = 501;
-  error.message = "this worker has no tokenizer; send the request to the router";
+  error.message = "this model has no tokenizer; send token ids to /v1/completions";
   return error;
 }
 
@@ -85,6 +85,7 @@ std::optional<ApiError> ApiService::Encode(const CompletionParams& params,
                                            const RequestContext& context, CallPlan* plan) const {
   for (const PromptInput& input : params.prompts) {
     PreparedPrompt prompt;
+    if (input.is_text && !deps_.text->has_tokenizer()) return NoText();
     prompt.tokens = input.is_text ? deps_.text->Encode(input.text, params.common.add_special_tokens)
                                   : input.ids;
     prompt.sampling = params.common.sampling;
@@ -185,7 +186,8 @@ void ApiService::Chat(const HttpRequest& request, const std::shared_ptr<Exchange
 }
 
 void ApiService::Tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  if (deps_.text == nullptr) return AnswerError(exchange.get(), NoText());
+  if (deps_.text == nullptr || !deps_.text->has_tokenizer())
+    return AnswerError(exchange.get(), NoText());
   OrderedJson body;
   if (auto error = ParseBody(request.body, &body)) return AnswerError(exchange.get(), *error);
   FieldReader reader(body);
@@ -222,7 +224,8 @@ void ApiService::Tokenize(const HttpRequest& request, const std::shared_ptr<Exch
 
 void ApiService::Detokenize(const HttpRequest& request,
                             const std::shared_ptr<Exchange>& exchange) {
-  if (deps_.text == nullptr) return AnswerError(exchange.get(), NoText());
+  if (deps_.text == nullptr || !deps_.text->has_tokenizer())
+    return AnswerError(exchange.get(), NoText());
   OrderedJson body;
   if (auto error = ParseBody(request.body, &body)) return AnswerError(exchange.get(), *error);
   FieldReader reader(body);

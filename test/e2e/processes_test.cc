@@ -80,7 +80,7 @@ Reply Complete(BlockingHttp* http, const std::string& url, const Json& body) {
 std::vector<engine::GenerateRequest> Requests(const model::Model& m, size_t count, bool greedy) {
   std::vector<engine::GenerateRequest> out(count);
   for (size_t i = 0; i < count; ++i) {
-    out[i].prompt = RandomPrompt(40 + i, 20 + 37 * i % 180, m.vocab_size());
+    out[i].prompt = RandomPrompt((greedy ? 40 : 240) + i, 20 + 37 * i % 180, m.vocab_size());
     out[i].sampling.max_tokens = 24;
     out[i].sampling.temperature = greedy ? 0 : 0.9;
     out[i].sampling.top_p = greedy ? 1 : 0.9;
