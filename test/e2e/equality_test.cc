@@ -143,7 +143,7 @@ TEST_P(Equality, AnotherHistoryGivesAnotherHash) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Equality,
                          ::testing::Values("short/llama", "short/granitemoehybrid",
-                                           "short/bamba", "short/jamba"),
+                                           "short/bamba", "short/jamba", "demo"),
                          [](const auto& info) {
                            std::string name = info.param;
                            return name.substr(name.find('/') + 1);

@@ -24,7 +24,9 @@ std::string SourcePath(const std::string& relative) {
 }
 
 std::shared_ptr<const model::Model> LoadModel(const std::string& dir) {
-  const std::string path = dir[0] == '/' ? dir : SourcePath("test/golden/" + dir);
+  const std::string path = dir[0] == '/'   ? dir
+                           : dir == "demo" ? SourcePath("models/demo")
+                                           : SourcePath("test/golden/" + dir);
   auto model = model::Model::Load(path, {});
   if (!model.ok()) ADD_FAILURE() << model.status();
   BATON_CHECK(model.ok());

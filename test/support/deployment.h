@@ -11,7 +11,8 @@
 
 namespace baton::testing {
 
-// Loads a checkpoint of test/golden (e.g. "goldens/bamba"), or any absolute directory. CHECK-fails.
+// Loads a checkpoint of test/golden (e.g. "short/bamba"), the embedded model ("demo"), or any
+// absolute directory. CHECK-fails.
 std::shared_ptr<const model::Model> LoadModel(const std::string& dir);
 // Directory of the source tree.
 std::string SourcePath(const std::string& relative);
