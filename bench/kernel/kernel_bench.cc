@@ -3,9 +3,14 @@
 // and the rate of independent fused multiply-adds of the target's vector width on one thread.
 // Every result is compared with the reference bit for bit before it is timed.
 //
-//   kernel_bench [--rounds N] [--target avx2|avx512] [--only SUBSTRING]
+//   kernel_bench [--rounds N] [--target avx2|avx512] [--only SUBSTRING] [--threads N]
+//
+// --threads is for the memory-bound cases. With 1 they are timed, like the fma-bound ones, by the
+// thread's own clock, which a busy machine disturbs least.
 //
 // Shares are medians over rounds of (rate of the kernel / rate of its bound in that round).
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,8 +18,10 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -32,6 +39,23 @@ using kernel::PackedMatrix;
 enum class Bound { kRead, kUpdate, kFma };
 constexpr const char* kBoundName[] = {"read", "update", "fma"};
 
+// Big arrays in huge pages, as weights are: otherwise address translation is part of the bound.
+template <class T>
+struct HugePages {
+  using value_type = T;
+  T* allocate(size_t n) {
+    constexpr size_t kPage = size_t{2} << 20;
+    const size_t bytes = n * sizeof(T);
+    void* p = aligned_alloc(bytes < kPage ? 64 : kPage, (bytes + kPage - 1) / kPage * kPage);
+    BATON_CHECK(p != nullptr);
+    if (bytes >= kPage) madvise(p, bytes, MADV_HUGEPAGE);
+    return static_cast<T*>(p);
+  }
+  void deallocate(T* p, size_t) { std::free(p); }
+  bool operator==(const HugePages&) const { return true; }
+};
+using Floats = std::vector<float, HugePages<float>>;
+
 // A kernel call to be timed: `run` does `work` bytes (kRead, kUpdate) or floating-point operations
 // (kFma) and leaves its results in `out`.
 struct Case {
@@ -39,7 +63,7 @@ struct Case {
   Bound bound;
   double work;
   std::function<void(const Kernels&)> run;
-  std::function<std::vector<float>()> out;
+  std::function<Floats()> out;
   std::function<void()> reset = [] {};
 };
 
@@ -65,9 +89,9 @@ double BestSeconds(bool one_thread, const std::function<void()>& run) {
   return best;
 }
 
-std::vector<float> Uniform(int64_t n, double lo = -1, double hi = 1) {
+Floats Uniform(int64_t n, double lo = -1, double hi = 1) {
   static SplitMix64 rng(7);
-  std::vector<float> v(static_cast<size_t>(n));
+  Floats v(static_cast<size_t>(n));
   for (float& x : v) x = static_cast<float>(lo + (hi - lo) * rng.Uniform());
   return v;
 }
@@ -78,7 +102,7 @@ std::shared_ptr<T> Share(T v) {
 }
 
 PackedMatrix Weights(DType dtype, int64_t rows, int64_t cols, ThreadPool* pool) {
-  const std::vector<float> w = Uniform(rows * cols);
+  const Floats w = Uniform(rows * cols);
   std::vector<uint16_t> half;
   if (dtype != DType::kF32) {
     for (float v : w)
@@ -97,7 +121,7 @@ constexpr const char* kDTypeName[] = {"f32", "bf16", "f16"};
 Case MatmulCase(DType dtype, int64_t rows, int64_t out, int64_t depth, ThreadPool* pool) {
   auto w = Share(Weights(dtype, out, depth, pool));
   auto x = Share(Uniform(rows * depth));
-  auto y = Share(std::vector<float>(static_cast<size_t>(rows * out)));
+  auto y = Share(Floats(static_cast<size_t>(rows * out)));
   const int64_t chunk = pool->threads() > 1 ? 16 : w->panels();
   Case c;
   c.name = "matmul " + std::string(kDTypeName[int(dtype)]) + " " + std::to_string(rows) + "x" +
@@ -129,7 +153,7 @@ Case Mamba2Case(int64_t tokens, int64_t heads, ThreadPool* pool) {
   auto x = Share(Uniform(tokens * ldx));
   auto dt = Share(Uniform(tokens * wrap, 0.001, 0.1));
   auto decay = Share(Uniform(tokens * wrap, 0.9, 1));
-  auto y = Share(std::vector<float>(static_cast<size_t>(tokens * wrap * kP)));
+  auto y = Share(Floats(static_cast<size_t>(tokens * wrap * kP)));
   Case c;
   c.name = "mamba2 " + std::to_string(tokens) + " tokens, " + std::to_string(heads) + " heads";
   c.bound = tokens == 1 ? Bound::kUpdate : Bound::kFma;
@@ -155,7 +179,7 @@ Case Mamba2Case(int64_t tokens, int64_t heads, ThreadPool* pool) {
     });
   };
   c.out = [=] {
-    std::vector<float> all = *y;
+    Floats all = *y;
     all.insert(all.end(), state->begin(), state->end());
     return all;
   };
@@ -172,7 +196,7 @@ Case Mamba1Case(int64_t tokens, int64_t channels) {
   auto dt = Share(Uniform(tokens * channels, 0.001, 0.1));
   auto a = Share(Uniform(kN * channels, -4, 0));
   auto d = Share(Uniform(channels));
-  auto y = Share(std::vector<float>(static_cast<size_t>(tokens * channels)));
+  auto y = Share(Floats(static_cast<size_t>(tokens * channels)));
   Case c;
   c.name = "mamba1 " + std::to_string(tokens) + " tokens, " + std::to_string(channels) + " ch";
   c.bound = Bound::kFma;
@@ -197,7 +221,7 @@ Case Mamba1Case(int64_t tokens, int64_t channels) {
               .ldy = channels});
   };
   c.out = [=] {
-    std::vector<float> all = *y;
+    Floats all = *y;
     all.insert(all.end(), state->begin(), state->end());
     return all;
   };
@@ -211,10 +235,11 @@ Case AttentionCase(
   const int64_t blocks = (context + 15) / 16;
   const int64_t block = 2 * dim * 16;
   auto kv = Share(Uniform(heads * blocks * block));
-  auto table = Share(std::vector<const float*>());
-  for (int64_t b = 0; b < heads * blocks; ++b) table->push_back(kv->data() + b * block);
+  std::vector<const float*> pointers;
+  for (int64_t b = 0; b < heads * blocks; ++b) pointers.push_back(kv->data() + b * block);
+  auto table = Share(std::make_pair(std::move(pointers), kv));  // keeps the blocks alive
   auto q = Share(Uniform(rows * heads * group * dim));
-  auto y = Share(std::vector<float>(q->size()));
+  auto y = Share(Floats(q->size()));
   const int64_t first = context - rows + 1;
   const double keys = double(rows) * (first + context) / 2;
   Case c;
@@ -225,7 +250,7 @@ Case AttentionCase(
   c.work = rows == 1 ? 4.0 * heads * blocks * block : 4.0 * dim * keys * group * heads;
   c.run = [=](const Kernels& k) {
     pool->ParallelFor(heads, [&](int64_t h) {
-      k.attention({.blocks = table->data() + h * blocks,
+      k.attention({.blocks = table->first.data() + h * blocks,
                    .k_offset = 0,
                    .v_offset = dim * 16,
                    .head_dim = dim,
@@ -248,7 +273,7 @@ Case ConvCase(int64_t tokens, int64_t channels) {
   auto state = Share(*start);
   auto w = Share(Uniform(4 * channels));
   auto x = Share(Uniform(tokens * channels));
-  auto y = Share(std::vector<float>(x->size()));
+  auto y = Share(Floats(x->size()));
   Case c;
   c.name = "conv+silu " + std::to_string(tokens) + " tokens, " + std::to_string(channels) + " ch";
   c.bound = Bound::kFma;
@@ -279,7 +304,7 @@ Case VectorCase(const char* name,
   constexpr int64_t kN = 8192;
   auto x = Share(Uniform(kN, -8, 8));
   auto w = Share(Uniform(kN));
-  auto y = Share(std::vector<float>(kN));
+  auto y = Share(Floats(kN));
   Case c;
   c.name = std::string(name) + " " + std::to_string(kN);
   c.bound = Bound::kFma;
@@ -297,7 +322,7 @@ double Median(std::vector<double> v) {
 }
 
 struct Bounds {
-  std::vector<float> memory = std::vector<float>(size_t{32} << 20, 1.0f);
+  Floats memory = Floats(size_t{32} << 20, 1.0f);
   ThreadPool* pool;
   bool narrow;
 
@@ -305,14 +330,14 @@ struct Bounds {
   std::vector<double> Measure() {
     const int64_t n = static_cast<int64_t>(memory.size()) / 64;
     const int64_t chunk = n / 64 * 64;
-    const double read = 64.0 * chunk * 4 / BestSeconds(false, [&] {
+    const double read = 64.0 * chunk * 4 / BestSeconds(pool->threads() == 1, [&] {
                           pool->ParallelFor(64, [&](int64_t i) {
                             volatile float sink = ReadAll(memory.data() + i * chunk, chunk);
                             (void)sink;
                           });
                         });
     const double update =
-        64.0 * chunk * 8 / BestSeconds(false, [&] {
+        64.0 * chunk * 8 / BestSeconds(pool->threads() == 1, [&] {
           pool->ParallelFor(64, [&](int64_t i) { UpdateAll(memory.data() + i * chunk, chunk); });
         });
     double flops = 0;
@@ -355,19 +380,25 @@ std::vector<Case> MakeCases(ThreadPool* pool, ThreadPool* one) {
 bool Check(const Case& c, const Kernels& k) {
   c.reset();
   c.run(kernel::ReferenceKernels());
-  const std::vector<float> want = c.out();
+  const Floats want = c.out();
   c.reset();
   c.run(k);
-  const std::vector<float> got = c.out();
+  const Floats got = c.out();
   return std::memcmp(want.data(), got.data(), want.size() * sizeof(float)) == 0;
 }
 
-bool RunTarget(const Kernels& k, int rounds, std::string_view only) {
-  ThreadPool pool(2), one(1);
+struct Options {
+  int rounds = 9;
+  int threads = 2;
+  std::string target, only;
+};
+
+bool RunTarget(const Kernels& k, const Options& o) {
+  ThreadPool pool(o.threads), one(1);
   Bounds bounds{.pool = &pool, .narrow = std::string_view(k.name) == "avx2"};
   std::vector<Case> cases;
   for (Case& c : MakeCases(&pool, &one))
-    if (c.name.find(only) != std::string::npos) cases.push_back(std::move(c));
+    if (c.name.find(o.only) != std::string::npos) cases.push_back(std::move(c));
   bool ok = true;
   for (const Case& c : cases) {
     if (Check(c, k)) continue;
@@ -375,20 +406,21 @@ bool RunTarget(const Kernels& k, int rounds, std::string_view only) {
     ok = false;
   }
   std::vector<std::vector<double>> rates(cases.size()), shares(cases.size()), bound(3);
-  for (int r = 0; r < rounds; ++r) {
+  for (int r = 0; r < o.rounds; ++r) {
     for (size_t i = 0; i < cases.size(); ++i) {
       if (i % 4 == 0) {
         const std::vector<double> now = bounds.Measure();
         for (size_t b = 0; b < 3; ++b) bound[b].push_back(now[b]);
       }
       cases[i].reset();
-      const bool one_thread = cases[i].bound == Bound::kFma;
+      const bool one_thread = cases[i].bound == Bound::kFma || pool.threads() == 1;
       rates[i].push_back(cases[i].work / BestSeconds(one_thread, [&] { cases[i].run(k); }));
       shares[i].push_back(rates[i].back() / bound[size_t(cases[i].bound)].back());
     }
   }
-  std::printf("\n%s: read %.1f GB/s, update %.1f GB/s (2 threads); fma %.1f GFLOP/s (1 thread)\n",
-              k.name, Median(bound[0]) / 1e9, Median(bound[1]) / 1e9, Median(bound[2]) / 1e9);
+  std::printf("\n%s: read %.1f GB/s, update %.1f GB/s (%d threads); fma %.1f GFLOP/s (1 thread)\n",
+              k.name, Median(bound[0]) / 1e9, Median(bound[1]) / 1e9, o.threads,
+              Median(bound[2]) / 1e9);
   std::printf("%-52s %10s %8s %7s  %s\n", "kernel", "G/s", "bound", "share", "min..max");
   for (size_t i = 0; i < cases.size(); ++i) {
     const auto [lo, hi] = std::minmax_element(shares[i].begin(), shares[i].end());
@@ -400,19 +432,19 @@ bool RunTarget(const Kernels& k, int rounds, std::string_view only) {
 }
 
 int Main(int argc, char** argv) {
-  int rounds = 9;
-  std::string target, only;
+  Options o;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view flag = argv[i];
-    if (flag == "--rounds") rounds = std::max(1, std::atoi(argv[i + 1]));
-    if (flag == "--target") target = argv[i + 1];
-    if (flag == "--only") only = argv[i + 1];
+    if (flag == "--rounds") o.rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (flag == "--threads") o.threads = std::max(1, std::atoi(argv[i + 1]));
+    if (flag == "--target") o.target = argv[i + 1];
+    if (flag == "--only") o.only = argv[i + 1];
   }
   kernel::SetCanonicalFpMode();
   bool ok = true;
   for (const Kernels* k : kernel::SupportedKernels()) {
-    if (k == &kernel::ReferenceKernels() || (!target.empty() && target != k->name)) continue;
-    ok = RunTarget(*k, rounds, only) && ok;
+    if (k == &kernel::ReferenceKernels() || (!o.target.empty() && o.target != k->name)) continue;
+    ok = RunTarget(*k, o) && ok;
   }
   return ok ? 0 : 1;
 }

@@ -15,6 +15,7 @@ inline constexpr float kLn2LogHi = 0x1.62e000p-1f;  // 13 bits: k * kLn2LogHi is
 inline constexpr float kLn2LogLo = 0x1.0bfbe8p-15f;
 // Adding it rounds to an integer, to nearest even, in the low bits of the sum.
 inline constexpr float kRoundMagic = 0x1.8p23f;
+inline constexpr uint32_t kRoundMagicBits = 0x4b400000u;
 inline constexpr float kExpMax = 89.0f;    // exp overflows from 88.73
 inline constexpr float kExpMin = -105.0f;  // exp is 0 below -104
 

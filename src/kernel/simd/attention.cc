@@ -63,25 +63,31 @@ HWY_INLINE void ScoreBlocks(const AttentionArgs& a, const Tile& tile, int64_t bl
     }
   }
   const float* k[B];
-  const float* next[B];  // wanted after this call
+  const float* next[B];  // K of the blocks after these
+  const float* v[B];     // V of these blocks, wanted after all scores of the split: L2 holds it
   HWY_UNROLL(4)
   for (int b = 0; b < B; ++b) {
-    const int64_t ahead = block + B + b;
+    const int64_t ahead = block + B + b < s->blocks ? block + B + b : block + b;
     k[b] = s->block[block + b] + a.k_offset;
-    next[b] = ahead < s->blocks ? s->block[ahead] + a.k_offset : s->block[b] + a.v_offset;
+    next[b] = s->block[ahead] + a.k_offset;
+    v[b] = s->block[block + b] + a.v_offset;
   }
   for (int64_t d = 0; d < a.head_dim; ++d) {
-    V qd[Q];
-    HWY_UNROLL(8)
-    for (int q = 0; q < Q; ++q) qd[q] = Splat(tile.q[s->first + q][d]);
+    V kd[B][kParts];
     HWY_UNROLL(4)
     for (int b = 0; b < B; ++b) {
       hwy::Prefetch(next[b] + d * kLanes);
+      hwy::Prefetch(v[b] + d * kLanes);
       HWY_UNROLL(4)
-      for (int j = 0; j < kParts; ++j) {
-        const V kd = hn::LoadU(D(), k[b] + d * kLanes + j * kW);
-        HWY_UNROLL(8)
-        for (int q = 0; q < Q; ++q) acc[q][b][j] = hn::MulAdd(qd[q], kd, acc[q][b][j]);
+      for (int j = 0; j < kParts; ++j) kd[b][j] = hn::LoadU(D(), k[b] + d * kLanes + j * kW);
+    }
+    HWY_UNROLL(8)
+    for (int q = 0; q < Q; ++q) {
+      const V qd = Splat(tile.q[s->first + q][d]);
+      HWY_UNROLL(4)
+      for (int b = 0; b < B; ++b) {
+        HWY_UNROLL(4)
+        for (int j = 0; j < kParts; ++j) acc[q][b][j] = hn::MulAdd(qd, kd[b][j], acc[q][b][j]);
       }
     }
   }
@@ -144,15 +150,10 @@ HWY_INLINE void ValueColumns(
     const int64_t block = t / kLanes;
     const int64_t stop = (block + 1) * kLanes < end ? (block + 1) * kLanes : end;
     const float* v = s->block[block] + a.v_offset + (t % kLanes) * a.head_dim + d;
-    const float* next =
-        block + 1 < s->blocks ? s->block[block + 1] + a.v_offset + d : v;  // wanted next
-    for (; t < stop; ++t, v += a.head_dim, next += a.head_dim) {
+    for (; t < stop; ++t, v += a.head_dim) {
       V row[C];
       HWY_UNROLL(8)
-      for (int c = 0; c < C; ++c) {
-        row[c] = Load(part, v + c * kW);
-        if (c * kW % 16 == 0) hwy::Prefetch(next + c * kW);
-      }
+      for (int c = 0; c < C; ++c) row[c] = Load(part, v + c * kW);
       HWY_UNROLL(8)
       for (int q = 0; q < Q; ++q) {
         const V pt = Splat(s->p[q0 + q][t]);
@@ -168,13 +169,19 @@ HWY_INLINE void ValueColumns(
   }
 }
 
+// Whole vectors from column d on, C at a time and the rest in halves. Returns the next column.
+template <int Q, int C>
+HWY_INLINE int64_t
+ValueWhole(const AttentionArgs& a, int64_t q0, int64_t begin, int64_t end, int64_t d, Split* s) {
+  for (; d + C * kW <= a.head_dim; d += C * kW)
+    ValueColumns<Q, C>(a, q0, begin, end, d, s, Whole());
+  if constexpr (C > 1) d = ValueWhole<Q, C / 2>(a, q0, begin, end, d, s);
+  return d;
+}
+
 template <int Q>
 HWY_NOINLINE void Values(const AttentionArgs& a, int64_t q0, int64_t begin, int64_t end, Split* s) {
-  constexpr int kColumns = PowerOfTwoBelow(kAccumulators / Q);
-  int64_t d = 0;
-  for (; d + kColumns * kW <= a.head_dim; d += kColumns * kW)
-    ValueColumns<Q, kColumns>(a, q0, begin, end, d, s, Whole());
-  for (; d + kW <= a.head_dim; d += kW) ValueColumns<Q, 1>(a, q0, begin, end, d, s, Whole());
+  const int64_t d = ValueWhole<Q, PowerOfTwoBelow(kAccumulators / Q)>(a, q0, begin, end, 0, s);
   if (d < a.head_dim) ValueColumns<Q, 1>(a, q0, begin, end, d, s, Part{a.head_dim - d});
 }
 

@@ -30,20 +30,28 @@ HWY_INLINE V Horner(const float (&c)[N], V x) {
   return p;
 }
 
-// 2^n for n in [-126, 127].
+// p * 2^n, rounded once, for p in [1/2, 2) and n in [-152, 129], n = the low bits of t = nf. A NaN
+// in p comes out whatever n is.
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE V Scale2(V p, V, V nf) { return V{_mm512_scalef_ps(p.raw, nf.raw)}; }
+#else
 HWY_INLINE V Pow2(VI n) { return FromBits(hn::ShiftLeft<23>(hn::Add(n, hn::Set(DI(), 127)))); }
+HWY_INLINE V Scale2(V p, V t, V) {
+  const VI n = hn::Sub(Bits(t), SplatBits(kRoundMagicBits));
+  const VI half = hn::ShiftRight<1>(n);
+  return hn::Mul(hn::Mul(p, Pow2(half)), Pow2(hn::Sub(n, half)));
+}
+#endif
 
 HWY_INLINE V ExpV(V x) {
-  const V c = hn::Max(hn::Min(x, Splat(kExpMax)), Splat(kExpMin));
+  // Constants first: min and max then return x where x is NaN, and NaN runs through to the end.
+  const V c = hn::Max(Splat(kExpMin), hn::Min(Splat(kExpMax), x));
   const V t = hn::MulAdd(c, Splat(kLog2E), Splat(kRoundMagic));
-  const VI n = hn::Sub(Bits(t), Bits(Splat(kRoundMagic)));
   const V nf = hn::Sub(t, Splat(kRoundMagic));
   V r = hn::MulAdd(nf, Splat(-kLn2Hi), c);
   r = hn::MulAdd(nf, Splat(-kLn2Lo), r);
   const V p = hn::Add(Splat(1.0f), hn::MulAdd(hn::Mul(r, r), Horner(kExpPoly, r), r));
-  const VI half = hn::ShiftRight<1>(n);
-  const V y = hn::Mul(hn::Mul(p, Pow2(half)), Pow2(hn::Sub(n, half)));
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  return Scale2(p, t, nf);
 }
 
 HWY_INLINE V LogTailV(V f, V k) {

@@ -11,6 +11,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/simd/recurrence.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "kernel/simd/functions-inl.h"
@@ -43,37 +44,51 @@ HWY_INLINE void ConvToken(
 
 constexpr int kTileN = kParts == 1 ? 8 : 4;
 constexpr int kTileP = 2;
-constexpr int64_t kChunk = 16;  // tokens a state tile stays in registers
+constexpr int64_t kChunk = 16;    // tokens a state tile stays in registers
+constexpr int64_t kBlockP = 128;  // columns of the state taken together
 constexpr int64_t kFewTokens = 2;
 constexpr int kRowVectors = 64 / kW;  // vectors of a state row updated together by the stream
 
-// State rows [n, n + N), P vectors from column p, tokens [begin, end). dx holds dt * x, kTileP
-// vectors per token. The first rows start y from zero.
+// What the tiles of one block share: tokens [begin, begin + tokens), columns [column, column +
+// width) of the state, and dt * x of those.
+struct StateBlock {
+  const Mamba2Args* a;
+  int64_t begin, tokens;  // <= kChunk
+  int64_t column, width;  // <= kBlockP
+  HWY_ALIGN float dx[kChunk * kBlockP];
+};
+
+// State rows [n, n + N), P vectors from column block.column + p, the tokens of the block. The first
+// rows start y from zero.
 template <int N, int P, class Part>
-HWY_INLINE void StateTile(const Mamba2Args& a,
-                          int64_t n,
-                          int64_t p,
-                          int64_t begin,
-                          int64_t end,
-                          const float* dx,
-                          Part part) {
+HWY_NOINLINE void StateTile(const StateBlock& block, int64_t n, int64_t p, Part part) {
+  const Mamba2Args& a = *block.a;
   V s[N][P];
-  float* state = a.state + n * a.head_dim + p;
+  float* state = a.state + n * a.head_dim + block.column + p;
   HWY_UNROLL(8)
   for (int i = 0; i < N; ++i) {
     HWY_UNROLL(2)
     for (int v = 0; v < P; ++v) s[i][v] = Load(part, state + i * a.head_dim + v * kW);
   }
-  for (int64_t t = begin; t < end; ++t) {
-    const float* b = a.b + t * a.ldbc + n;
-    const float* c = a.c + t * a.ldbc + n;
-    float* y = a.y + t * a.ldy + p;
-    const V decay = Splat(a.decay[t * a.lddt]);
+  const float* b = a.b + block.begin * a.ldbc + n;
+  const float* c = a.c + block.begin * a.ldbc + n;
+  const float* decay_at = a.decay + block.begin * a.lddt;
+  const float* dx = block.dx + p;
+  const float* const dx_end = dx + block.tokens * kBlockP;
+  float* y = a.y + block.begin * a.ldy + block.column + p;
+  const int64_t ldbc = a.ldbc, lddt = a.lddt, ldy = a.ldy;
+  // Rows of b and c are far apart, out of a prefetcher's sight: fetch what the next rows of the
+  // state want, or after the last rows the next tokens.
+  const int64_t ahead = n + 16 < a.n_state ? 16 : kChunk * ldbc - n;
+  for (; dx != dx_end; dx += kBlockP, b += ldbc, c += ldbc, decay_at += lddt, y += ldy) {
+    hwy::Prefetch(b + ahead);
+    hwy::Prefetch(c + ahead);
+    const V decay = Splat(*decay_at);
     V sum[P], in[P];
     HWY_UNROLL(2)
     for (int v = 0; v < P; ++v) {
       sum[v] = n == 0 ? hn::Zero(D()) : Load(part, y + v * kW);
-      in[v] = hn::LoadU(D(), dx + ((t - begin) * kTileP + v) * kW);
+      in[v] = hn::LoadU(D(), dx + v * kW);
     }
     HWY_UNROLL(8)
     for (int i = 0; i < N; ++i) {
@@ -93,24 +108,39 @@ HWY_INLINE void StateTile(const Mamba2Args& a,
   }
 }
 
-// Columns [p, p + P vectors) of the state over tokens [begin, end), end - begin <= kChunk.
-template <int P, class Part>
-HWY_NOINLINE void StateColumns(
-    const Mamba2Args& a, int64_t p, int64_t begin, int64_t end, Part part) {
-  HWY_ALIGN float dx[kChunk * kTileP * kW];
-  for (int64_t t = begin; t < end; ++t)
-    for (int v = 0; v < P; ++v)
-      hn::StoreU(hn::Mul(Splat(a.dt[t * a.lddt]), Load(part, a.x + t * a.ldx + p + v * kW)), D(),
-                 dx + ((t - begin) * kTileP + v) * kW);
+template <int N>
+HWY_INLINE void StateRows(const StateBlock& block, int64_t n) {
+  int64_t p = 0;
+  for (; p + kTileP * kW <= block.width; p += kTileP * kW)
+    StateTile<N, kTileP>(block, n, p, Whole());
+  for (; p + kW <= block.width; p += kW) StateTile<N, 1>(block, n, p, Whole());
+  if (p < block.width) StateTile<N, 1>(block, n, p, Part{block.width - p});
+}
+
+void RunStateBlock(StateBlock* block) {
+  const Mamba2Args& a = *block->a;
+  for (int64_t t = 0; t < block->tokens; ++t) {
+    const int64_t token = block->begin + t;
+    const V dt = Splat(a.dt[token * a.lddt]);
+    const float* x = a.x + token * a.ldx + block->column;
+    ForVectors(block->width, [&](int64_t p, auto part) HWY_ATTR {
+      hn::StoreU(hn::Mul(dt, Load(part, x + p)), D(), block->dx + t * kBlockP + p);
+      if (p % 16 == 0) {
+        hwy::Prefetch(x + kChunk * a.ldx + p);
+        hwy::Prefetch(a.y + (token + kChunk) * a.ldy + block->column + p);
+      }
+    });
+  }
   int64_t n = 0;
-  for (; n + kTileN <= a.n_state; n += kTileN) StateTile<kTileN, P>(a, n, p, begin, end, dx, part);
-  for (; n < a.n_state; ++n) StateTile<1, P>(a, n, p, begin, end, dx, part);
+  for (; n + kTileN <= a.n_state; n += kTileN) StateRows<kTileN>(*block, n);
+  for (; n < a.n_state; ++n) StateRows<1>(*block, n);
   const V d = Splat(a.d);
-  for (int64_t t = begin; t < end; ++t) {
-    for (int v = 0; v < P; ++v) {
-      float* y = a.y + t * a.ldy + p + v * kW;
-      Store(part, hn::MulAdd(d, Load(part, a.x + t * a.ldx + p + v * kW), Load(part, y)), y);
-    }
+  for (int64_t t = block->begin; t < block->begin + block->tokens; ++t) {
+    const float* x = a.x + t * a.ldx + block->column;
+    float* y = a.y + t * a.ldy + block->column;
+    ForVectors(block->width, [&](int64_t p, auto part) HWY_ATTR {
+      Store(part, hn::MulAdd(d, Load(part, x + p), Load(part, y + p)), y + p);
+    });
   }
 }
 
@@ -188,13 +218,16 @@ void Mamba2(const Mamba2Args& a) {
     for (int64_t t = 0; t < a.tokens; ++t) StreamToken(a, t);
     return;
   }
-  for (int64_t begin = 0; begin < a.tokens; begin += kChunk) {
-    const int64_t end = begin + kChunk < a.tokens ? begin + kChunk : a.tokens;
-    int64_t p = 0;
-    for (; p + kTileP * kW <= a.head_dim; p += kTileP * kW)
-      StateColumns<kTileP>(a, p, begin, end, Whole());
-    for (; p + kW <= a.head_dim; p += kW) StateColumns<1>(a, p, begin, end, Whole());
-    if (p < a.head_dim) StateColumns<1>(a, p, begin, end, Part{a.head_dim - p});
+  StateBlock block;
+  block.a = &a;
+  for (int64_t p = 0; p < a.head_dim; p += kBlockP) {
+    block.column = p;
+    block.width = a.head_dim - p < kBlockP ? a.head_dim - p : kBlockP;
+    for (int64_t begin = 0; begin < a.tokens; begin += kChunk) {
+      block.begin = begin;
+      block.tokens = a.tokens - begin < kChunk ? a.tokens - begin : kChunk;
+      RunStateBlock(&block);
+    }
   }
 }
 
