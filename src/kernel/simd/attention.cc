@@ -43,6 +43,8 @@ struct Split {
   int64_t first;
   int64_t blocks;
   const float* const* block;  // KV blocks of the split
+  int64_t blocks_ahead;       // of the next split, in the same table
+  int64_t lines_ahead;        // cache lines of those already asked for
   int64_t tokens[kTileQ];     // that each query sees
   float max[kTileQ];
   float sum[kTileQ];
@@ -63,21 +65,25 @@ HWY_INLINE void ScoreBlocks(const AttentionArgs& a, const Tile& tile, int64_t bl
     }
   }
   const float* k[B];
+  const float* v[B];     // V of these blocks: L2 holds it until the split's scores are done
   const float* next[B];  // K of the blocks after these
-  const float* v[B];     // V of these blocks, wanted after all scores of the split: L2 holds it
   HWY_UNROLL(4)
   for (int b = 0; b < B; ++b) {
     const int64_t ahead = block + B + b < s->blocks ? block + B + b : block + b;
     k[b] = s->block[block + b] + a.k_offset;
-    next[b] = s->block[ahead] + a.k_offset;
     v[b] = s->block[block + b] + a.v_offset;
+    next[b] = s->block[ahead] + a.k_offset;
   }
+  const int64_t half = a.head_dim / 2;
   for (int64_t d = 0; d < a.head_dim; ++d) {
     V kd[B][kParts];
     HWY_UNROLL(4)
     for (int b = 0; b < B; ++b) {
-      hwy::Prefetch(next[b] + d * kLanes);
-      hwy::Prefetch(v[b] + d * kLanes);
+      // First all of V, then all of the next K: in a block they are neighbours, and one long run
+      // is what a hardware prefetcher takes over.
+      const float* ahead = d < half ? v[b] + d * 2 * kLanes : next[b] + (d - half) * 2 * kLanes;
+      hwy::Prefetch(ahead);
+      hwy::Prefetch(ahead + kLanes);
       HWY_UNROLL(4)
       for (int j = 0; j < kParts; ++j) kd[b][j] = hn::LoadU(D(), k[b] + d * kLanes + j * kW);
     }
@@ -106,7 +112,7 @@ HWY_INLINE void ScoreBlocks(const AttentionArgs& a, const Tile& tile, int64_t bl
 
 template <int Q>
 HWY_NOINLINE void Scores(const AttentionArgs& a, const Tile& tile, Split* s) {
-  constexpr int kBlocks = AtMost(kAccumulators / (Q * kParts), 4);
+  constexpr int kBlocks = Q < 5 ? 1 : AtMost(kAccumulators / (Q * kParts), 4);
   int64_t b = 0;
   for (; b + kBlocks <= s->blocks; b += kBlocks) ScoreBlocks<Q, kBlocks>(a, tile, b, s);
   for (; b < s->blocks; ++b) ScoreBlocks<Q, 1>(a, tile, b, s);
@@ -134,6 +140,19 @@ HWY_NOINLINE void Numerators(int64_t q, Split* s) {
   s->sum[q] = SumLanes(sum);
 }
 
+// The next kLanes cache lines of the split to come, K before V in each block; `otherwise` when all
+// have been asked for. Weighting V is quick and its V is in L2 by now: without this, memory would
+// stand idle meanwhile.
+HWY_INLINE const float* LinesAhead(const AttentionArgs& a, Split* s, const float* otherwise) {
+  const int64_t block = s->lines_ahead / (2 * a.head_dim);
+  if (block >= s->blocks_ahead) return otherwise;
+  const int64_t line = s->lines_ahead % (2 * a.head_dim);
+  s->lines_ahead += kLanes;
+  const float* next = s->block[kSplitBlocks + block];
+  return line < a.head_dim ? next + a.k_offset + line * kLanes
+                           : next + a.v_offset + (line - a.head_dim) * kLanes;
+}
+
 // out[q][d..] (+)= sum of p[q][t] * V[t][d..] over tokens [begin, end) in order, for Q queries from
 // `q0` on and C vectors from column d. `out` starts from zero if begin is 0.
 template <int Q, int C, class P>
@@ -150,7 +169,9 @@ HWY_INLINE void ValueColumns(
     const int64_t block = t / kLanes;
     const int64_t stop = (block + 1) * kLanes < end ? (block + 1) * kLanes : end;
     const float* v = s->block[block] + a.v_offset + (t % kLanes) * a.head_dim + d;
-    for (; t < stop; ++t, v += a.head_dim) {
+    const float* ahead = LinesAhead(a, s, v);
+    for (; t < stop; ++t, v += a.head_dim, ahead += kLanes) {
+      hwy::Prefetch(ahead);
       V row[C];
       HWY_UNROLL(8)
       for (int c = 0; c < C; ++c) row[c] = Load(part, v + c * kW);
@@ -252,6 +273,9 @@ void RunTile(const AttentionArgs& a, Tile* tile) {
     const int64_t tokens = longest - begin < kAttentionSplit ? longest - begin : kAttentionSplit;
     s.blocks = (tokens + kLanes - 1) / kLanes;
     s.block = a.blocks + begin / kLanes;
+    const int64_t later = longest - begin - tokens;
+    s.blocks_ahead = ((later < kAttentionSplit ? later : kAttentionSplit) + kLanes - 1) / kLanes;
+    s.lines_ahead = 0;
     for (int64_t q = s.first; q < tile->count; ++q)
       s.tokens[q] = tile->len[q] - begin < tokens ? tile->len[q] - begin : tokens;
     RunSplit(a, *tile, &s);
