@@ -10,8 +10,13 @@
 //   * attention uses absolute splits of kAttentionSplit tokens merged in ascending order;
 //   * elementary functions are ours (functions.h), no libm.
 //
-// All pointers are f32 row-major unless said. No function allocates, throws or starts threads;
-// callers split the work (a kernel call covers a range) and the split never changes a bit.
+// All pointers are f32 row-major unless said, aligned to 4 bytes. No function allocates, throws or
+// starts threads; callers split the work (a kernel call covers a range) and the split never changes
+// a bit. Element-wise kernels may write over an input of the same index. NaN stays NaN, but which
+// NaN is not fixed. Thread rule: the tables are constant; calls touch only their arguments.
+//
+// Speed: a matmul of more than 4 rows copies its rows once per call and 32 panels, so give it many
+// panels; conv, mamba1 and attention of one head are fine pieces of work for a thread.
 #ifndef BATON_KERNEL_KERNELS_H_
 #define BATON_KERNEL_KERNELS_H_
 
@@ -100,7 +105,7 @@ struct Mamba2Args {
   const float* decay;  // exp(-exp(A_log) * dt) at decay[t * lddt]
   int64_t lddt;
   float d;
-  float* y;  // [head_dim] at y + t * ldy
+  float* y;  // [head_dim] at y + t * ldy; may not alias x, b, c
   int64_t ldy;
 };
 
@@ -137,8 +142,7 @@ struct Kernels {
 
   // y = w * x / sqrt(mean(x^2) + eps): sum of squares on virtual lanes, y = (x * inv) * w.
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
-  // Gate first: t = y * silu(z), then rms_norm per group of n / groups elements (models.md 2.4 a,
-  // b).
+  // Gate first: t = y * silu(z), then rms_norm per group of n / groups elements.
   void (*gated_rms_norm)(const float* y,
                          const float* z,
                          const float* w,

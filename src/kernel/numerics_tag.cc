@@ -26,7 +26,7 @@ class Inputs {
 };
 
 void TagMatmul(const Kernels& k, DType dtype, Inputs* in, Sha256Hasher* hash) {
-  constexpr int64_t kRows = 19, kOut = 37, kDepth = 71;
+  constexpr int64_t kRows = 19, kOut = 37, kDepth = 301;
   const std::vector<float> w = in->Uniform(kOut * kDepth, -0.5, 0.5);
   const std::vector<float> x = in->Uniform(kRows * kDepth, -2, 2);
   std::vector<float> y = in->Uniform(kRows * kOut, -1, 1);
