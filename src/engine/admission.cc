@@ -65,7 +65,7 @@ bool Core::TryStart(SequencePtr* sequence) {
       }
       stats_.jobs_served.fetch_add(1);
       stats_.jobs_from_cache.fetch_add(1);
-      std::exchange(s->deliver, nullptr)(std::move(best));
+      std::exchange(s->deliver, nullptr)(std::move(best), s->target);
       sequence->reset();
       return true;
     }
@@ -241,6 +241,8 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
     AfterFailedPull(std::move(sequence), status);
     return;
   }
+  s->result.usage.cached_tokens =
+      std::min(static_cast<int64_t>(report.reused_tokens), s->request.prompt_len);
   s->memory.block_digests = report.block_digests;
   s->memory.sealed = static_cast<size_t>(s->pull->boundary / kBlockTokens);
   s->record.emplace(s->base, PrefixChain(s->base.scope, std::span<const TokenId>(s->tokens).first(

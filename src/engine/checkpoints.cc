@@ -136,7 +136,7 @@ Status Core::SealJob(Sequence* s) {
   finished_.push_back(s);
   ReleaseMemory(s);
   stats_.jobs_served.fetch_add(1, std::memory_order_relaxed);
-  std::exchange(s->deliver, nullptr)(std::move(bundle));
+  std::exchange(s->deliver, nullptr)(std::move(bundle), s->local_start);
   return absl::OkStatus();
 }
 

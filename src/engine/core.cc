@@ -299,7 +299,8 @@ void Core::Notify(Sequence* s, FinishReason reason, Status error) {
   if (s->is_job()) {
     if (s->deliver == nullptr) return;
     s->deliver(error.ok() ? absl::InternalError("prefill ended without a bundle")
-                          : StatusOr<std::shared_ptr<const Checkpoint>>(std::move(error)));
+                          : StatusOr<std::shared_ptr<const Checkpoint>>(std::move(error)),
+               0);
     return;
   }
   s->result.reason = reason;

@@ -145,6 +145,7 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask, Instant 
     Mutex mu;
     CondVar done;
     std::optional<StatusOr<std::shared_ptr<const Checkpoint>>> bundle BATON_GUARDED_BY(mu);
+    int64_t reused BATON_GUARDED_BY(mu) = 0;
   };
   auto wait = std::make_shared<Wait>();
   auto s = std::make_unique<Sequence>();
@@ -154,8 +155,9 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask, Instant 
   s->target = static_cast<int64_t>(ask.expected.boundary);
   if (ask.hint.has_value() && static_cast<int64_t>(ask.hint->boundary) <= s->target)
     s->pull = PullPlan{ask.hint->endpoint, static_cast<int64_t>(ask.hint->boundary), 0};
-  s->deliver = [wait](StatusOr<std::shared_ptr<const Checkpoint>> bundle) {
+  s->deliver = [wait](StatusOr<std::shared_ptr<const Checkpoint>> bundle, int64_t reused) {
     MutexLock lock(&wait->mu);
+    wait->reused = reused;
     wait->bundle.emplace(std::move(bundle));
     wait->done.NotifyAll();
   };
@@ -167,6 +169,7 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask, Instant 
     wait->done.NotifyAll();
   });
   std::optional<StatusOr<std::shared_ptr<const Checkpoint>>> bundle;
+  int64_t reused = 0;
   {
     MutexLock lock(&wait->mu);
     while (!wait->bundle.has_value() && !cancel.stop_requested()) {
@@ -175,6 +178,7 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask, Instant 
       wait->done.WaitFor(&wait->mu, left);
     }
     bundle = std::move(wait->bundle);
+    reused = wait->reused;
   }
   if (!bundle.has_value()) {
     Post([owner](Core& core) { core.Cancel(owner); });
@@ -185,6 +189,7 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask, Instant 
   std::shared_ptr<const Checkpoint> checkpoint = **std::move(bundle);
   auto served = std::make_unique<PinnedCheckpoint>(checkpoint, [this] { Post([](Core&) {}); });
   BATON_RETURN_IF_ERROR(Pin(*checkpoint, *deps_.memory, served.get()));
+  served->reused_tokens = static_cast<uint64_t>(reused);
   return std::unique_ptr<ServedBundle>(std::move(served));
 }
 

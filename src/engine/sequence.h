@@ -41,8 +41,10 @@ struct SequenceMemory {
   size_t sealed = 0;                                     // full blocks sealed, same for all groups
 };
 
-// What a prefill job delivers; called once, on the engine's thread.
-using BundleCallback = std::function<void(StatusOr<std::shared_ptr<const Checkpoint>>)>;
+// What a prefill job delivers; called once, on the engine's thread. `reused` tokens of it were not
+// computed for this job.
+using BundleCallback =
+    std::function<void(StatusOr<std::shared_ptr<const Checkpoint>>, int64_t reused)>;
 
 struct Sequence {
   OwnerId owner;

@@ -86,7 +86,7 @@ class PullRun {
     BATON_RETURN_IF_ERROR(VerifyClaim(MakeVerifier(nullptr), expected_, offer.claim));
     BATON_RETURN_IF_ERROR(PullParts(offer));
     BATON_RETURN_IF_ERROR(Verify(offer.claim));
-    BATON_RETURN_IF_ERROR(CheckCancel());
+    BATON_RETURN_IF_ERROR(CheckWanted());
     stage_ = "committing";
     BATON_RETURN_IF_ERROR(destination_.Commit());
     link_->Send(ReleaseFrame(), o_.clock->Now() + kReleaseTimeout).IgnoreError();
@@ -95,7 +95,7 @@ class PullRun {
 
   Status ConnectAndGreet() {
     stage_ = "connecting";
-    BATON_RETURN_IF_ERROR(CheckCancel());
+    BATON_RETURN_IF_ERROR(CheckWanted());
     const Instant start = o_.clock->Now();
     const Instant deadline = std::min(request_.deadline, start + o_.connect_timeout);
     BATON_ASSIGN_OR_RETURN(connector_, o_.connectors->For(request_.endpoint));
@@ -133,6 +133,7 @@ class PullRun {
     report_.state_id = offer.claim.state_id;
     report_.seal = offer.claim.seal;
     report_.block_digests = offer.claim.block_digests;
+    report_.reused_tokens = std::min(offer.reused_tokens, report_.boundary);
     // Pulling after the source lease would read what the source has given to someone else.
     pull_deadline_ = std::min(request_.deadline, now + std::chrono::milliseconds(std::min<uint64_t>(
                                                            offer.lease_ms, 86400000)));
@@ -153,7 +154,7 @@ class PullRun {
   // The plan is made from the own layout and boundary; the offer only says where each part lies.
   Status PullParts(const Offer& offer) {
     stage_ = "pulling";
-    BATON_RETURN_IF_ERROR(CheckCancel());
+    BATON_RETURN_IF_ERROR(CheckWanted());
     const auto parts = BundleParts(layout_, request_.ask.expected.boundary);
     report_.parts = parts.size();
     absl::flat_hash_map<PartKey, const OfferPart*> offered;
@@ -211,7 +212,7 @@ class PullRun {
 
   Status Verify(const BundleClaim& claim) {
     stage_ = "verifying";
-    BATON_RETURN_IF_ERROR(CheckCancel());
+    BATON_RETURN_IF_ERROR(CheckWanted());
     const Instant start = o_.clock->Now();
     for (LandedPart& part : landed_.parts) part.bytes = destination_.BytesOf(part.part);
     landed_.check_handles = [this] { return destination_.CheckHandles(); };
@@ -228,9 +229,14 @@ class PullRun {
     return {&layout_, &o_.self.digester, o_.device, pool, o_.checks};
   }
 
-  Status CheckCancel() const {
-    if (!cancel_.stop_requested()) return absl::OkStatus();
-    return Reject(Reason::kCancelled, absl::StrCat("cancelled while ", stage_));
+  // Transports that never had to wait have not looked at the deadline: it is looked at here, so
+  // that what nobody waits for any more is not committed.
+  Status CheckWanted() const {
+    if (cancel_.stop_requested())
+      return Reject(Reason::kCancelled, absl::StrCat("cancelled while ", stage_));
+    if (o_.clock->Now() > request_.deadline)
+      return Reject(Reason::kPeerUnavailable, absl::StrCat("deadline passed while ", stage_));
+    return absl::OkStatus();
   }
 
   void CountVerified() {

@@ -59,6 +59,8 @@ struct PullReport {
   double wait_seconds = 0;     // ask to offer
   double pull_seconds = 0;
   double verify_seconds = 0;
+  // What the source says it did not have to compute; at most `boundary`. Not verifiable, counted only.
+  uint64_t reused_tokens = 0;
   std::string connector;
   NodeId source_node;
   Epoch source_epoch;

@@ -136,6 +136,7 @@ StatusOr<Offer> Conversation::MakeOffer(const Ask& ask, const ServedBundle& bund
   offer.claim.seal = bundle.seal;
   offer.claim.block_digests = bundle.block_digests;
   offer.lease_ms = Milliseconds(o_.lease);
+  offer.reused_tokens = bundle.reused_tokens;
   std::vector<GrantedPart> grants;
   for (const BundlePart& part : BundleParts(layout, bundle.seal.identity.boundary)) {
     BATON_ASSIGN_OR_RETURN(const ByteSpan bytes, BytesOf(layout, bundle, part));

@@ -43,6 +43,8 @@ class ServedBundle {
   std::vector<std::vector<BlockLease>> blocks;
   // Not held iff the layout has no state.
   StateLease slot;
+  // Tokens that were not computed for this ask: a checkpoint's, or a bundle pulled back.
+  uint64_t reused_tokens = 0;
 };
 
 class BundleProvider {

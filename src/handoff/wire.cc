@@ -215,6 +215,7 @@ Frame EncodeOffer(const Offer& offer) {
     w.Put(part.address.offset);
     w.Put(part.address.bytes);
   }
+  w.Put(offer.reused_tokens);
   w.Put(OfferHash(AsBytes(w.data())));
   return Frame{FrameType::kOffer, w.Take()};
 }
@@ -258,6 +259,7 @@ StatusOr<Offer> DecodeOffer(const Frame& frame) {
     part.address.offset = r.Get<uint64_t>();
     part.address.bytes = r.Get<uint64_t>();
   }
+  offer.reused_tokens = r.Get<uint64_t>();
   if (!r.done()) return Malformed("offer");
   return offer;
 }

@@ -55,6 +55,8 @@ struct Offer {
   BundleClaim claim;  // attempt echoed, epoch, state-id, seal, block digests
   uint64_t lease_ms = 0;  // how long the source keeps the parts for this peer; a duration
   std::vector<OfferPart> parts;
+  // Tokens of the bundle the source did not compute for this ask. For usage counters only.
+  uint64_t reused_tokens = 0;
 };
 
 // Checksum at the end of an offer's payload, over everything before it.

@@ -71,6 +71,8 @@ std::vector<Outcome> RunTwoTurns(Deployment& d, const std::vector<GenerateReques
   for (const GenerateRequest& r : second) sinks.push_back(d.Start(r));
   for (size_t i = 0; i < sinks.size(); ++i) {
     ExpectHonest(d, second[i], sinks[i]->Wait(), connector);
+    EXPECT_GE(sinks[i]->Wait().usage.cached_tokens, FloorToGrid(requests[i].sampling.max_tokens))
+        << "the second turn did not resume";
     outcomes.push_back({sinks[i]->tokens(), sinks[i]->logits_hash()});
   }
   return outcomes;
