@@ -44,7 +44,7 @@ double BestSeconds(bool one_thread, const std::function<void()>& run) {
   };
   double best = 1e30;
   const double end = Now() + 0.02;
-  for (int calls = 0; calls < 3 || Now() < end; ++calls) {
+  for (int calls = 0; calls < 8 || Now() < end; ++calls) {
     const double t = clock();
     run();
     best = std::min(best, clock() - t);
