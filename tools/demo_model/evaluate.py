@@ -1,13 +1,13 @@
 """Measures an exported model in fp32: bits per byte, recall by distance, reliance on the state.
 
-`evaluate.py MODEL --data DATA [--json FILE]` prints a Markdown section for the model's README.md.
+`evaluate.py MODEL --data DATA` prints a Markdown section for the model's README.md.
 Held-out passages (every 25th of the corpus) are used for text and as filler; numbers are random.
 """
 
 import argparse
-import json
 import math
 import random
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 import words
-from batches import read_passages
+from batches import SOURCES, read_passages
 from export import load_exported
 from model import State
 
 DISTANCES = (32, 64, 128, 256, 384, 512)
-TRIALS = 100
+TRIALS = 20
 WINDOW = 512
+EVALUATOR = None  # one per process, see start_process
 
 
 class Evaluator:
@@ -67,11 +68,14 @@ class Evaluator:
             logits, state = self.model.step(torch.tensor([[out[-1]]]), state)
 
     @torch.no_grad()
-    def recalls(self, prompt, answer):
-        """Whether greedy decoding gives the whole answer: each token the argmax so far."""
-        ids = torch.tensor([prompt + answer])
-        logits = self.model(ids[:, :-1])[0, -len(answer) :]
-        return logits.argmax(-1).tolist() == answer
+    def recalls(self, prompt, answer, end):
+        """Whether greedy decoding gives the whole answer and then a token that starts with `end`
+        (the full stop may be joined with a line break in one token)."""
+        logits = self.model(torch.tensor([prompt + answer]))[0, -len(answer) - 1 :]
+        predicted = logits.argmax(-1).tolist()
+        return predicted[:-1] == answer and self.tokenizer.decode(
+            predicted[-1:], skip_special_tokens=False
+        ).startswith(end)
 
     def recall_accuracy(self, distance, facts, rng):
         """`facts` codes are told; after `distance` tokens of filler one of them is asked for."""
@@ -84,7 +88,7 @@ class Evaluator:
             prompt = self.encode(told) + self.filler[start : start + distance]
             pick = rng.randrange(facts)
             prompt += self.encode(f"\nThe code of {chosen[pick]} is")
-            total += self.recalls(prompt, self.encode(f" {codes[pick]}."))
+            total += self.recalls(prompt, self.encode(f" {codes[pick]}"), ".")
         return total / TRIALS
 
     def chat_recall_accuracy(self, distance, rng):
@@ -106,7 +110,9 @@ class Evaluator:
                 + self.filler[start : start + distance]
                 + self.encode("<|im_end|>\n" + chat_turns([f"What is the code of {key}?"]))
             )
-            total += self.recalls(prompt, self.encode(f"The code of {key} is {code}.<|im_end|>"))
+            total += self.recalls(
+                prompt, self.encode(f"The code of {key} is {code}."), "<|im_end|>"
+            )
         return total / TRIALS
 
     @torch.no_grad()
@@ -168,29 +174,42 @@ def reliance_prompts(evaluator, rng):
     return [evaluator.encode(text) for text in texts]
 
 
-def measure(evaluator):
-    results = {"bits_per_byte": {}, "recall": {}, "chat_recall": {}}
-    totals = [evaluator.bits_per_byte(source) for source in ("bible", "jargon", "devil")]
-    for source, (bits, size) in zip(("bible", "jargon", "devil"), totals):
-        results["bits_per_byte"][source] = bits / size
-    results["bits_per_byte"]["all"] = sum(b for b, _ in totals) / sum(s for _, s in totals)
-    for distance in DISTANCES:
-        results["recall"][distance] = {
-            n: evaluator.recall_accuracy(distance, n, random.Random(distance)) for n in (1, 4)
-        }
-        results["chat_recall"][distance] = evaluator.chat_recall_accuracy(
-            distance, random.Random(distance)
-        )
-    changed = evaluator.state_reliance(reliance_prompts(evaluator, random.Random(7)))
-    results["changed_by_other_state"] = [sum(changed), len(changed)]
-    return results
+def measure_one(task):
+    """Runs one of the tasks of `measure`; every task has its own fixed seed."""
+    kind, *which = task
+    if kind == "bits":
+        return EVALUATOR.bits_per_byte(*which)
+    if kind == "recall":
+        return EVALUATOR.recall_accuracy(*which, random.Random(which[0]))
+    if kind == "chat":
+        return EVALUATOR.chat_recall_accuracy(*which, random.Random(which[0]))
+    changed = EVALUATOR.state_reliance(reliance_prompts(EVALUATOR, random.Random(7)))
+    return [sum(changed), len(changed)]
+
+
+def start_process(folder, data):
+    global EVALUATOR
+    torch.set_num_threads(1)
+    EVALUATOR = Evaluator(folder, data)
+
+
+def measure(folder, data):
+    """All numbers, by task; the tasks are shared out to two processes."""
+    tasks = [("state",)]
+    for distance in reversed(DISTANCES):
+        tasks += [("recall", distance, 1), ("recall", distance, 4), ("chat", distance)]
+    tasks += [("bits", source) for source in SOURCES]
+    with get_context("spawn").Pool(2, start_process, (folder, data)) as pool:
+        return dict(zip(tasks, pool.map(measure_one, tasks, chunksize=1)))
 
 
 def markdown(results):
-    bpb = results["bits_per_byte"]
+    """The section for the README."""
+    bits = {source: results["bits", source] for source in SOURCES}
+    bits["all"] = [sum(b[i] for b in bits.values()) for i in (0, 1)]
     lines = [
         "Bits per byte on held-out text: "
-        + ", ".join(f"{name} {value:.3f}" for name, value in bpb.items())
+        + ", ".join(f"{name} {total / size:.3f}" for name, (total, size) in bits.items())
         + ".",
         "",
         f"Recall of a four-digit code, all digits right, {TRIALS} trials each:",
@@ -198,12 +217,10 @@ def markdown(results):
         "| tokens between | 1 code told | 4 codes told | in a dialogue |",
         "|---|---|---|---|",
     ]
-    for distance in results["recall"]:
-        one, four = (results["recall"][distance][n] for n in (1, 4))
-        lines.append(
-            f"| {distance} | {one:.0%} | {four:.0%} | {results['chat_recall'][distance]:.0%} |"
-        )
-    changed, total = results["changed_by_other_state"]
+    for d in DISTANCES:
+        shares = results["recall", d, 1], results["recall", d, 4], results["chat", d]
+        lines.append(f"| {d} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+    changed, total = results["state",]
     lines += [
         "",
         f"{changed} of {total} prompts continue otherwise when only the conv and recurrent state is"
@@ -213,16 +230,11 @@ def markdown(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    torch.set_num_threads(2)
-    results = measure(Evaluator(args.model, args.data))
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(markdown(results))
+    print(markdown(measure(args.model, args.data)))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,13 @@ def scan_chunks(x, dt, log_decay, B, C, initial):
     return y.reshape(b, T, H, P), states[:, :, -1].view(b, H, P, N)
 
 
+def scan_token(x, dt, log_decay, B, C, state):
+    """The recurrence itself, for one token; shapes as in scan_chunks with T 1."""
+    added = (x * dt[..., None])[:, 0, :, :, None] * B[:, 0, None, None, :]
+    state = log_decay[:, 0].exp()[..., None, None] * state + added
+    return (state * C[:, 0, None, None, :]).sum(-1)[:, None], state
+
+
 def carry_states(added, chunk_decay, initial):
     """States at all chunk edges [b, H, n+1, P*N] from each chunk's own part [b, H, n, P*N]."""
     b, H, n, width = added.shape
@@ -148,8 +155,10 @@ class Mamba2(nn.Module):
         return self.out_proj(y), (next_conv, next_rec)
 
     def scan(self, x, dt, log_decay, B, C, initial):
-        """Pads to whole chunks: dt 0 neither decays nor writes."""
+        """One token by scan_token; more, padded to whole chunks: dt 0 neither decays nor writes."""
         T = x.shape[1]
+        if T == 1 and initial is not None:
+            return scan_token(x, dt, log_decay, B, C, initial)
         pad = -T % CHUNK
         if pad:
             x = F.pad(x, (0, 0, 0, 0, 0, pad))

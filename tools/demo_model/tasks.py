@@ -104,8 +104,8 @@ class Writer:
 
     # Facts.
 
-    def code_fact(self):
-        kind, key, value = self.rng.choice(words.KINDS), self.key(), self.value()
+    def code_fact(self, kind=None):
+        kind, key, value = kind or self.rng.choice(words.KINDS), self.key(), self.value()
         the_key = f"the {key}" if self.rng.random() < 0.25 else key
         said = f"he {kind} of {the_key} is"
         tell = [
@@ -225,12 +225,11 @@ class Writer:
         self.rng.shuffle(facts)
         return facts
 
-    def new_fact(self, known):
-        """A fact whose question is not answered yet; mostly codes, of which any number fits."""
+    def new_fact(self, known, kind=None):
+        """A fact not in `known`; mostly codes, and only codes of `kind` if that is given."""
+        others = [] if kind else [self.place_fact, self.count_fact, self.meeting_fact]
         while True:
-            fact = self.rng.choice(
-                [self.code_fact] * 4 + [self.place_fact, self.count_fact, self.meeting_fact]
-            )()
+            fact = self.rng.choice([lambda: self.code_fact(kind)] * 4 + others)()
             if fact.topic not in [other.topic for other in known]:
                 return fact
 
@@ -250,8 +249,10 @@ class Writer:
         """Facts, filler of random length, the same facts again, until the length is reached."""
         doc, size, sep = Document(), 0, self.rng.choice([" ", " ", "\n"])
         facts, longest = [], min(1800, 0.6 * characters)
-        for _ in range(self.rng.randint(1, max(1, min(6, characters // 100)))):
-            facts.append(self.new_fact(facts))
+        # In half of the documents all facts are of one kind, so that only the key tells them apart.
+        kind = self.rng.choice(words.KINDS) if self.rng.random() < 0.5 else None
+        for _ in range(self.rng.randint(1, max(1, min(8, characters // 80)))):
+            facts.append(self.new_fact(facts, kind))
         for fact in facts:
             doc.add_marked(fact.tell + sep, USER, NEW)
         while size < characters:
@@ -267,7 +268,7 @@ class Writer:
                     doc.add(f"Question: {fact.ask} Answer:", USER)
                     doc.add_marked(" " + fact.answer + sep, PLAIN, RECALLED)
             if self.rng.random() < 0.3:
-                facts.append(self.new_fact(facts))
+                facts.append(self.new_fact(facts, kind))
                 doc.add_marked(facts[-1].tell + sep, USER, NEW)
             size = len(doc.plain_text())
         doc.add(END)

@@ -29,19 +29,24 @@ SEED = 20
 WARMUP_STEPS = 60
 MUON_RATE, ADAM_RATE = 0.02, 0.003
 AVERAGE_DECAY = 0.99
-PART_TOKENS = 1024
+PART_TOKENS = 512
 LOG_EVERY = 25
 KINDS = ("plain", "recall", "dialogue", "copy")
 # (up to this many tokens, [(rows, length)], share of each kind of row)
 SCHEDULE = [
     (900_000, [(32, 64)], {"plain": 0.2, "recall": 0.45, "dialogue": 0.1, "copy": 0.25}),
-    (1_200_000, [(16, 128)], {"plain": 0.2, "recall": 0.45, "dialogue": 0.2, "copy": 0.15}),
-    (1_750_000, [(12, 256)], {"plain": 0.25, "recall": 0.35, "dialogue": 0.32, "copy": 0.08}),
-    (2_800_000, [(8, 512)], {"plain": 0.35, "recall": 0.3, "dialogue": 0.32, "copy": 0.03}),
+    (1_050_000, [(16, 128)], {"plain": 0.2, "recall": 0.45, "dialogue": 0.2, "copy": 0.15}),
+    (1_500_000, [(12, 256)], {"plain": 0.25, "recall": 0.37, "dialogue": 0.33, "copy": 0.05}),
+    (1_800_000, [(8, 512)], {"plain": 0.28, "recall": 0.37, "dialogue": 0.33, "copy": 0.02}),
+    (
+        2_250_000,
+        [(16, 256), (8, 512)],
+        {"plain": 0.2, "recall": 0.47, "dialogue": 0.32, "copy": 0.01},
+    ),
     (
         None,
-        [(8, 512), (8, 512), (4, 1024)],
-        {"plain": 0.4, "recall": 0.25, "dialogue": 0.33, "copy": 0.02},
+        [(8, 512), (16, 256), (8, 512), (4, 1024)],
+        {"plain": 0.37, "recall": 0.28, "dialogue": 0.34, "copy": 0.01},
     ),
 ]
 
