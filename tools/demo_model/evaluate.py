@@ -20,7 +20,7 @@ from export import load_exported
 from model import State
 
 DISTANCES = (32, 64, 128, 256, 384, 512)
-TRIALS = 20
+TRIALS = 50
 WINDOW = 512
 EVALUATOR = None  # one per process, see start_process
 
