@@ -81,9 +81,9 @@ std::vector<Fault> Catalogue() {
        [](const Target& t) { return ZeroPart(Part(*t.layout, "conv")); }, {}, true, false});
   add({"F07_part_missing_from_the_offer", {"missing_part"}, {},
        [](const Target& t) { return DropOfferedPart(FirstState(*t.layout)); }, {}, true, false});
-  add({"F08_success_moving_nothing", {"short_transfer"}, {Check::kLanded, Check::kStateDigest, Check::kBlockDigest},
+  add({"F08_success_moving_nothing", {"short_transfer"}, {Check::kLanded, Check::kStateDigest, Check::kBlockDigest, Check::kFinite},
        [](const Target&) { return MoveNothing(false); }, {}, false, false});
-  add({"F08_success_claiming_all_moved", {digest, block}, {Check::kStateDigest, Check::kBlockDigest},
+  add({"F08_success_claiming_all_moved", {digest, block}, {Check::kStateDigest, Check::kBlockDigest, Check::kFinite},
        [](const Target&) { return MoveNothing(true); }, {}, false, false});
   add({"F09_torn", {digest}, {Check::kStateDigest},
        [](const Target& t) { return TearPart(Part(*t.layout, "ssm")); }, {}, true, false});
