@@ -69,6 +69,12 @@ Status CheckFramePayload(const FrameHeader& header, ByteSpan payload) {
   return absl::OkStatus();
 }
 
+std::string Printable(std::string text) {
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';
+  return text;
+}
+
 Frame EncodeError(const Status& status) {
   ByteWriter w;
   w.PutString(ReasonName(ReasonOf(status).value_or(Reason::kPeerError)));
@@ -83,7 +89,7 @@ Status DecodeError(const Frame& frame) {
   const std::string text = r.GetString(kErrorTextMax);
   if (frame.type != FrameType::kError || !r.done())
     return Reject(Reason::kMalformed, "error frame does not parse");
-  return Reject(ReasonNamed(name).value_or(Reason::kPeerError), "peer: " + text);
+  return Reject(ReasonNamed(name).value_or(Reason::kPeerError), "peer: " + Printable(text));
 }
 
 Frame EncodeRanges(FrameType type, std::span<const PartRange> ranges) {

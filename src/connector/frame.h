@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -31,6 +32,9 @@ FrameHeaderBytes EncodeFrameHeader(const Frame& frame);
 StatusOr<FrameHeader> DecodeFrameHeader(const FrameHeaderBytes& bytes);
 // kMalformed if the payload is not the one the header was written for.
 Status CheckFramePayload(const FrameHeader& header, ByteSpan payload);
+
+// Text from a peer, safe in logs, terminals and JSON: anything but printable ASCII becomes '?'.
+std::string Printable(std::string text);
 
 // kError. The reason travels by name; a name this build does not know becomes kPeerError.
 Frame EncodeError(const Status& status);

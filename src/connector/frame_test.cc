@@ -48,6 +48,12 @@ TEST(Frame, ErrorKeepsReasonAndText) {
   EXPECT_EQ(got.message(), "peer: no slot free");
 }
 
+TEST(Frame, TextOfAPeerIsMadePrintable) {
+  const Status got = DecodeError(EncodeError(Reject(Reason::kPeerError, "a\nb\xff\x1b[31mc\0d")));
+  EXPECT_EQ(got.message(), "peer: a?b??[31mc");
+  EXPECT_EQ(Printable("plain ~ text"), "plain ~ text");
+}
+
 TEST(Frame, UnknownReasonIsPeerErrorAndGarbageIsMalformed) {
   ByteWriter w;
   w.PutString("a_reason_of_a_later_version");

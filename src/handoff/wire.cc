@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
+#include "connector/frame.h"
 
 namespace baton {
 namespace {
@@ -135,7 +136,7 @@ Status MatchHello(const Hello& mine, const Hello& theirs) {
   if (mine.layout != theirs.layout)
     return Reject(Reason::kLayoutMismatch,
                   absl::StrCat("layout: here ", mine.layout.Hex(), " (", mine.layout_summary,
-                               "), peer ", theirs.layout.Hex(), " (", theirs.layout_summary,
+                               "), peer ", theirs.layout.Hex(), " (", Printable(theirs.layout_summary),
                                "); serve the same model with the same options on both"));
   if (mine.model != theirs.model)
     return Reject(Reason::kModelMismatch,
