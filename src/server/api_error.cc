@@ -6,13 +6,20 @@ namespace {
 std::string_view TypeName(int status) {
   switch (status) {
     case 400:
-    case 413: return "BadRequestError";
-    case 401: return "AuthenticationError";
-    case 404: return "NotFoundError";
-    case 405: return "MethodNotAllowedError";
-    case 429: return "RateLimitError";
-    case 503: return "ServiceUnavailableError";
-    default: return "InternalServerError";
+    case 413:
+      return "BadRequestError";
+    case 401:
+      return "AuthenticationError";
+    case 404:
+      return "NotFoundError";
+    case 405:
+      return "MethodNotAllowedError";
+    case 429:
+      return "RateLimitError";
+    case 503:
+      return "ServiceUnavailableError";
+    default:
+      return "InternalServerError";
   }
 }
 
@@ -35,11 +42,21 @@ ApiError ErrorFromStatus(const Status& status) {
   } else {
     switch (status.code()) {
       case absl::StatusCode::kInvalidArgument:
-      case absl::StatusCode::kOutOfRange: error.status = 400; break;
-      case absl::StatusCode::kNotFound: error.status = 404; break;
-      case absl::StatusCode::kResourceExhausted: error.status = 429; break;
-      case absl::StatusCode::kUnavailable: error.status = 503; break;
-      default: error.status = 500; break;
+      case absl::StatusCode::kOutOfRange:
+        error.status = 400;
+        break;
+      case absl::StatusCode::kNotFound:
+        error.status = 404;
+        break;
+      case absl::StatusCode::kResourceExhausted:
+        error.status = 429;
+        break;
+      case absl::StatusCode::kUnavailable:
+        error.status = 503;
+        break;
+      default:
+        error.status = 500;
+        break;
     }
   }
   if (error.status == 429 || error.status == 503) error.retry_after_s = 1;

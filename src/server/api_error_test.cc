@@ -1,10 +1,11 @@
 // Everything a client can do wrong, over real sockets: each gives a clear, OpenAI-shaped error.
+#include "server/api_error.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "server/api_error.h"
 #include "server/test_server.h"
 
 namespace baton::server {
@@ -12,7 +13,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void ExpectError(const TestResponse& response, int status, const Json& param,
+void ExpectError(const TestResponse& response,
+                 int status,
+                 const Json& param,
                  const std::vector<std::string>& parts) {
   EXPECT_EQ(response.status, status) << response.body;
   const Json error = response.json().value("error", Json::object());

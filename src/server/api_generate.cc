@@ -12,11 +12,11 @@ namespace baton::server {
 namespace {
 
 constexpr int64_t kCompletionTokensDefault = 16;  // as OpenAI and vLLM have it
+// Larger bodies are parsed and tokenised off the io thread, which others share.
+constexpr size_t kInlineBodyBytes = size_t{32} << 10;
 constexpr size_t kDetokenizeMax = size_t{1} << 20;
 
-std::string RandomId(std::string_view prefix) {
-  return Cat(prefix, RandomBytes<StateId>().Hex());
-}
+std::string RandomId(std::string_view prefix) { return Cat(prefix, RandomBytes<StateId>().Hex()); }
 
 ApiError NoText() {
   ApiError error;
@@ -78,11 +78,14 @@ std::optional<ApiError> ApiService::PlanCompletion(const HttpRequest& request,
   if (auto error = CheckModel(params.common.model)) return error;
   FillInfo(params.common, false, &plan->info);
   plan->params = params.common;
-  return Encode(params, context, plan);
+  if (auto error = Encode(params, context, plan)) return error;
+  FinishPlan(request, plan);
+  return std::nullopt;
 }
 
 std::optional<ApiError> ApiService::Encode(const CompletionParams& params,
-                                           const RequestContext& context, CallPlan* plan) const {
+                                           const RequestContext& context,
+                                           CallPlan* plan) const {
   for (const PromptInput& input : params.prompts) {
     PreparedPrompt prompt;
     if (input.is_text && !deps_.text->has_tokenizer()) return NoText();
@@ -101,7 +104,8 @@ std::optional<ApiError> ApiService::Encode(const CompletionParams& params,
   return std::nullopt;
 }
 
-std::optional<ApiError> ApiService::RenderTokens(const ChatRender& render, bool add_special_tokens,
+std::optional<ApiError> ApiService::RenderTokens(const ChatRender& render,
+                                                 bool add_special_tokens,
                                                  PreparedPrompt* prompt) const {
   const auto text = deps_.text->RenderChat(render);
   if (!text.ok()) {
@@ -118,8 +122,8 @@ std::optional<ApiError> ApiService::RenderTokens(const ChatRender& render, bool 
   const auto conversation_text = deps_.text->RenderChat(conversation);
   if (conversation_text.ok()) {
     const auto tokens = deps_.text->Encode(*conversation_text, add_special_tokens);
-    const auto [a, b] = std::mismatch(tokens.begin(), tokens.end(), prompt->tokens.begin(),
-                                      prompt->tokens.end());
+    const auto [a, b] =
+        std::mismatch(tokens.begin(), tokens.end(), prompt->tokens.begin(), prompt->tokens.end());
     prompt->conversation_len = a - tokens.begin();
   }
   return std::nullopt;
@@ -147,42 +151,60 @@ std::optional<ApiError> ApiService::PlanChat(const HttpRequest& request, CallPla
     return error;
   }
   plan->prompts.push_back(std::move(prompt));
+  FinishPlan(request, plan);
   return std::nullopt;
 }
 
-void ApiService::RunCall(const HttpRequest& request, CallPlan plan,
-                         const std::shared_ptr<Exchange>& exchange) {
-  if (!plan.params.sampling.ignore_eos) {
-    for (PreparedPrompt& prompt : plan.prompts) {
-      auto& ids = prompt.sampling.stop_token_ids;
-      const auto& eos = deps_.text->defaults().eos_token_ids;
-      ids.insert(ids.end(), eos.begin(), eos.end());
-      std::sort(ids.begin(), ids.end());
-      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    }
-  }
+void ApiService::FinishPlan(const HttpRequest& request, CallPlan* plan) const {
   if (options_.accept_prefiller_header) {
-    plan.prefill_endpoint = std::string(request.header("x-prefiller-host-port"));
+    plan->prefill_endpoint = std::string(request.header("x-prefiller-host-port"));
   }
+  if (plan->params.sampling.ignore_eos) return;
+  const auto& eos = deps_.text->defaults().eos_token_ids;
+  for (PreparedPrompt& prompt : plan->prompts) {
+    auto& ids = prompt.sampling.stop_token_ids;
+    ids.insert(ids.end(), eos.begin(), eos.end());
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  }
+}
+
+void ApiService::RunCall(CallPlan plan, const std::shared_ptr<Exchange>& exchange) {
   auto call = std::make_shared<GenerationCall>(&generator_, deps_.text, std::move(plan), exchange);
-  call->Run(calls_.get(), [self = shared_from_this()](int status) {
-    self->deps_.metrics->HttpAnswer(status);
-  });
+  call->Run(calls_.get(),
+            [self = shared_from_this()](int status) { self->deps_.metrics->HttpAnswer(status); });
 }
 
 void ApiService::Completions(const HttpRequest& request,
                              const std::shared_ptr<Exchange>& exchange) {
-  if (auto error = RefuseNewWork()) return AnswerError(exchange.get(), *error);
-  CallPlan plan;
-  if (auto error = PlanCompletion(request, &plan)) return AnswerError(exchange.get(), *error);
-  RunCall(request, std::move(plan), exchange);
+  PlanAndRun(request, exchange, &ApiService::PlanCompletion);
 }
 
 void ApiService::Chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  PlanAndRun(request, exchange, &ApiService::PlanChat);
+}
+
+void ApiService::PlanAndRun(const HttpRequest& request,
+                            const std::shared_ptr<Exchange>& exchange,
+                            Planner planner) {
   if (auto error = RefuseNewWork()) return AnswerError(exchange.get(), *error);
-  CallPlan plan;
-  if (auto error = PlanChat(request, &plan)) return AnswerError(exchange.get(), *error);
-  RunCall(request, std::move(plan), exchange);
+  auto plan = std::make_shared<CallPlan>();
+  if (request.body.size() <= kInlineBodyBytes) {
+    if (auto error = (this->*planner)(request, plan.get())) {
+      return AnswerError(exchange.get(), *error);
+    }
+    return RunCall(std::move(*plan), exchange);
+  }
+  // `this` outlives the task, because the thread is the first member to be destroyed.
+  background_.Post([this, weak = weak_from_this(), request, exchange, planner, plan] {
+    auto error = (this->*planner)(request, plan.get());
+    exchange->Post([weak, exchange, plan, error] {
+      auto self = weak.lock();
+      if (!self) return;
+      if (error.has_value()) return self->AnswerError(exchange.get(), *error);
+      self->RunCall(std::move(*plan), exchange);
+    });
+  });
 }
 
 void ApiService::Tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {

@@ -87,8 +87,8 @@ void ApiService::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange)
   const bool head = request.method == "HEAD" && route->method == "GET";
   if (request.method != route->method && !head) {
     error.status = 405;
-    error.message = Cat(request.path, " takes ", route->method, ", got ",
-                        request.method.substr(0, 20));
+    error.message =
+        Cat(request.path, " takes ", route->method, ", got ", request.method.substr(0, 20));
     HttpResponse response = ErrorResponse(error);
     response.headers.emplace_back("Allow", std::string(route->method));
     return Answer(exchange.get(), std::move(response));
@@ -101,8 +101,7 @@ bool ApiService::Authorized(const HttpRequest& request) const {
   absl::string_view value = AbslView(request.header("Authorization"));
   if (!absl::StartsWithIgnoreCase(value, "Bearer ")) return false;
   value.remove_prefix(7);
-  const std::string digest =
-      KeyDigest(std::string(absl::StripAsciiWhitespace(value)));
+  const std::string digest = KeyDigest(std::string(absl::StripAsciiWhitespace(value)));
   return std::find(key_digests_.begin(), key_digests_.end(), digest) != key_digests_.end();
 }
 

@@ -15,6 +15,7 @@
 #include "engine/generator.h"
 #include "server/active_calls.h"
 #include "server/api_error.h"
+#include "server/background_thread.h"
 #include "server/generation_call.h"
 #include "server/http.h"
 #include "server/metered_generator.h"
@@ -36,10 +37,10 @@ struct ApiOptions {
 };
 
 struct ApiDeps {
-  engine::Generator* generator = nullptr;  // required; outlives the service and its calls
-  const TextFrontend* text = nullptr;      // null: text endpoints answer 501
-  std::shared_ptr<Metrics> metrics;        // required
-  std::function<NodeInfo()> node_info;     // required
+  engine::Generator* generator = nullptr;   // required; outlives the service and its calls
+  const TextFrontend* text = nullptr;       // null: text endpoints answer 501
+  std::shared_ptr<Metrics> metrics;         // required
+  std::function<NodeInfo()> node_info;      // required
   std::function<StatusRows()> status_rows;  // optional, for the page at "/"
   std::function<Json()> health_extra;       // optional object merged into /health
 };
@@ -79,14 +80,20 @@ class ApiService final : public std::enable_shared_from_this<ApiService> {
   std::optional<ApiError> CheckModel(const std::string& name) const;
   std::optional<ApiError> PlanCompletion(const HttpRequest& request, CallPlan* plan) const;
   std::optional<ApiError> PlanChat(const HttpRequest& request, CallPlan* plan) const;
-  std::optional<ApiError> Encode(const CompletionParams& params, const RequestContext& context,
+  std::optional<ApiError> Encode(const CompletionParams& params,
+                                 const RequestContext& context,
                                  CallPlan* plan) const;
-  std::optional<ApiError> RenderTokens(const ChatRender& render, bool add_special_tokens,
+  std::optional<ApiError> RenderTokens(const ChatRender& render,
+                                       bool add_special_tokens,
                                        PreparedPrompt* prompt) const;
   std::optional<ApiError> RefuseNewWork() const;
   void FillInfo(const GenerationParams& params, bool chat, AnswerInfo* info) const;
-  void RunCall(const HttpRequest& request, CallPlan plan,
-               const std::shared_ptr<Exchange>& exchange);
+  using Planner = std::optional<ApiError> (ApiService::*)(const HttpRequest&, CallPlan*) const;
+  void FinishPlan(const HttpRequest& request, CallPlan* plan) const;
+  void PlanAndRun(const HttpRequest& request,
+                  const std::shared_ptr<Exchange>& exchange,
+                  Planner planner);
+  void RunCall(CallPlan plan, const std::shared_ptr<Exchange>& exchange);
 
   const ApiOptions options_;
   const ApiDeps deps_;
@@ -96,6 +103,7 @@ class ApiService final : public std::enable_shared_from_this<ApiService> {
   const int64_t created_;  // Unix seconds, for display
   std::vector<std::string> key_digests_;
   std::atomic<bool> draining_{false};
+  BackgroundThread background_;  // last: its tasks use the members above
 };
 
 }  // namespace baton::server

@@ -111,6 +111,18 @@ TEST(Completions, StreamEqualsWholeAnswer) {
   EXPECT_EQ(usage["usage"], a.json()["usage"]);
 }
 
+TEST(Completions, LongPromptIsPlannedOffTheIoThread) {
+  TestServer::Setup setup;
+  setup.generator.max_model_len = 200'000;
+  TestServer server(setup);
+  const std::string prompt(100'000, 'z');
+  const TestResponse response =
+      server.Complete({{"prompt", prompt}, {"max_tokens", 3}, {"seed", 2}});
+  EXPECT_EQ(TextOf(response), FakeAnswer(server.text.Encode(prompt, true), 2, 3));
+  const TestResponse wrong = server.Complete({{"prompt", prompt}, {"n", 0}});
+  EXPECT_EQ(wrong.status, 400);
+}
+
 TEST(Completions, EosEndsUnlessIgnored) {
   TestServer server(Scripted("abc"));
   const TestResponse stop = server.Complete({{"prompt", "x"}, {"max_tokens", 10}});
@@ -152,8 +164,8 @@ TEST(Completions, StopStringAcrossTokens) {
 TEST(Completions, StopStringPrefixAtTheEndIsNotLost) {
   TestServer server(Scripted("text EN"));
   for (const bool stream : {false, true}) {
-    const TestResponse response = server.Complete(
-        {{"prompt", "x"}, {"max_tokens", 50}, {"stop", "END"}, {"stream", stream}});
+    const TestResponse response =
+        server.Complete({{"prompt", "x"}, {"max_tokens", 50}, {"stop", "END"}, {"stream", stream}});
     EXPECT_EQ(stream ? StreamText(response.body) : TextOf(response), "text EN");
   }
 }
@@ -265,8 +277,8 @@ TEST(Chat, WholeAnswerAndConversationBoundary) {
 
 TEST(Chat, StreamBeginsWithTheRole) {
   TestServer server(Scripted("fine"));
-  const TestResponse response = server.Chat(
-      {{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"stream", true}});
+  const TestResponse response =
+      server.Chat({{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"stream", true}});
   const std::vector<Json> events = SsePayloads(response.body);
   ASSERT_GE(events.size(), 3u);
   EXPECT_EQ(events[0]["object"], "chat.completion.chunk");
@@ -338,7 +350,8 @@ TEST(Endpoints, ModelsHealthVersionLoadAndPage) {
 
 TEST(Endpoints, TokenizeAndDetokenize) {
   TestServer server;
-  const Json text = server.Post("/tokenize", {{"prompt", "ab"}, {"return_token_strs", true}}).json();
+  const Json text =
+      server.Post("/tokenize", {{"prompt", "ab"}, {"return_token_strs", true}}).json();
   EXPECT_EQ(text["tokens"], Json({256, 97, 98}));
   EXPECT_EQ(text["count"], 3);
   EXPECT_EQ(text["token_strs"], Json({"<bos>", "a", "b"}));

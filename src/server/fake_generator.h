@@ -26,14 +26,14 @@ class FakeGenerator final : public engine::Generator {
   struct Options {
     int64_t max_model_len = 4096;
     int64_t vocab_size = 260;
-    int64_t running_max = 1'000'000;        // kResourceExhausted above
-    std::vector<TokenId> script;            // output instead of the function of history
-    int64_t hold_after = INT64_MAX;         // output tokens, then wait for Release()
+    int64_t running_max = 1'000'000;  // kResourceExhausted above
+    std::vector<TokenId> script;      // output instead of the function of history
+    int64_t hold_after = INT64_MAX;   // output tokens, then wait for Release()
     std::chrono::microseconds step{0};
     Status start_error;
-    std::optional<Status> finish_error;     // kError after `hold_after` tokens instead of waiting
+    std::optional<Status> finish_error;  // kError after `hold_after` tokens instead of waiting
     std::vector<engine::HandoffRecord> handoffs;
-    engine::Usage usage;                    // prompt and completion are filled in
+    engine::Usage usage;  // prompt and completion are filled in
   };
 
   explicit FakeGenerator(Options options)
@@ -58,16 +58,15 @@ class FakeGenerator final : public engine::Generator {
     }
     auto run = std::make_shared<Run>();
     run->tokens = request.prompt;
-    run->prompt_len = request.prompt_len > 0 ? request.prompt_len
-                                             : static_cast<int64_t>(request.prompt.size());
+    run->prompt_len =
+        request.prompt_len > 0 ? request.prompt_len : static_cast<int64_t>(request.prompt.size());
     run->hash = request.logits_hash.value_or(Sha256{});
     run->sampling = request.sampling;
     run->sink = std::move(sink);
     requests_.push_back(std::move(request));
     running_.push_back(run);
     wake_.NotifyAll();
-    return std::shared_ptr<engine::Generation>(
-        std::make_shared<Handle>(this, std::move(run)));
+    return std::shared_ptr<engine::Generation>(std::make_shared<Handle>(this, std::move(run)));
   }
 
   int64_t max_model_len() const override { return options_.max_model_len; }
@@ -118,8 +117,7 @@ class FakeGenerator final : public engine::Generator {
 
   class Handle final : public engine::Generation {
    public:
-    Handle(FakeGenerator* owner, std::shared_ptr<Run> run)
-        : owner_(owner), run_(std::move(run)) {}
+    Handle(FakeGenerator* owner, std::shared_ptr<Run> run) : owner_(owner), run_(std::move(run)) {}
     void Cancel() override {
       MutexLock lock(&owner_->mu_);
       run_->cancel = true;
@@ -163,9 +161,8 @@ class FakeGenerator final : public engine::Generator {
       return action;
     }
     const auto at = static_cast<size_t>(run->made());
-    const TokenId next = options_.script.empty()
-                             ? NextToken(run->tokens, run->sampling.seed)
-                             : options_.script[at % options_.script.size()];
+    const TokenId next = options_.script.empty() ? NextToken(run->tokens, run->sampling.seed)
+                                                 : options_.script[at % options_.script.size()];
     const auto& stops = run->sampling.stop_token_ids;
     if (std::find(stops.begin(), stops.end(), next) != stops.end()) {
       result.reason = engine::FinishReason::kStop;

@@ -49,7 +49,8 @@ void FieldReader::Fail(ApiError error) {
   if (!error_.has_value()) error_ = std::move(error);
 }
 
-void FieldReader::FailType(std::string_view name, std::string_view expected,
+void FieldReader::FailType(std::string_view name,
+                           std::string_view expected,
                            const OrderedJson& found) {
   Fail(BadRequest(Cat(name, " must be ", expected, ", got ", ShowJson(found)), name));
 }
@@ -100,7 +101,8 @@ std::optional<std::string> FieldReader::String(std::string_view name, size_t byt
   return value->get<std::string>();
 }
 
-std::vector<std::string> FieldReader::Strings(std::string_view name, size_t count_max,
+std::vector<std::string> FieldReader::Strings(std::string_view name,
+                                              size_t count_max,
                                               size_t bytes_max) {
   std::vector<std::string> out;
   const OrderedJson* value = Find(name);
@@ -132,15 +134,17 @@ std::vector<std::string> FieldReader::Strings(std::string_view name, size_t coun
   return out;
 }
 
-std::optional<ApiError> ReadTokenIds(const OrderedJson& list, std::string_view name,
-                                     int64_t vocab_size, std::vector<TokenId>* out) {
+std::optional<ApiError> ReadTokenIds(const OrderedJson& list,
+                                     std::string_view name,
+                                     int64_t vocab_size,
+                                     std::vector<TokenId>* out) {
   std::vector<TokenId> ids;
   ids.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const std::optional<int64_t> id = AsInt(list[i]);
     if (!id.has_value() || *id < 0 || *id >= vocab_size) {
-      return BadRequest(Cat(name, "[", i, "] must be a token id in [0, ", vocab_size - 1,
-                            "], got ", ShowJson(list[i])),
+      return BadRequest(Cat(name, "[", i, "] must be a token id in [0, ", vocab_size - 1, "], got ",
+                            ShowJson(list[i])),
                         name);
     }
     ids.push_back(static_cast<TokenId>(*id));
@@ -149,7 +153,8 @@ std::optional<ApiError> ReadTokenIds(const OrderedJson& list, std::string_view n
   return std::nullopt;
 }
 
-std::vector<TokenId> FieldReader::TokenIds(std::string_view name, int64_t vocab_size,
+std::vector<TokenId> FieldReader::TokenIds(std::string_view name,
+                                           int64_t vocab_size,
                                            size_t count_max) {
   std::vector<TokenId> ids;
   const OrderedJson* value = Find(name);

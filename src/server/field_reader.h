@@ -54,8 +54,10 @@ class FieldReader {
 };
 
 // Token ids of a JSON list; the error names `name` and the first bad element.
-std::optional<ApiError> ReadTokenIds(const OrderedJson& list, std::string_view name,
-                                     int64_t vocab_size, std::vector<TokenId>* out);
+std::optional<ApiError> ReadTokenIds(const OrderedJson& list,
+                                     std::string_view name,
+                                     int64_t vocab_size,
+                                     std::vector<TokenId>* out);
 
 }  // namespace baton::server
 

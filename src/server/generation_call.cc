@@ -32,7 +32,8 @@ ApiError Stopping() {
 ApiError Busy(int64_t max) {
   ApiError error;
   error.status = 429;
-  error.message = Cat("too many requests: at most ", max, " choices are served at once; retry later");
+  error.message =
+      Cat("too many requests: at most ", max, " choices are served at once; retry later");
   error.retry_after_s = 1;
   return error;
 }
@@ -44,8 +45,10 @@ int64_t CodePoints(const std::string& s) {
 
 }  // namespace
 
-GenerationCall::GenerationCall(engine::Generator* generator, const TextFrontend* text,
-                               CallPlan plan, std::shared_ptr<Exchange> exchange)
+GenerationCall::GenerationCall(engine::Generator* generator,
+                               const TextFrontend* text,
+                               CallPlan plan,
+                               std::shared_ptr<Exchange> exchange)
     : generator_(generator), text_(text), plan_(std::move(plan)), exchange_(std::move(exchange)) {}
 
 void GenerationCall::Run(ActiveCalls* calls, std::function<void(int)> on_status) {
@@ -124,7 +127,9 @@ void GenerationCall::OnEvents(Choice* choice, const std::vector<TokenEvent>& eve
   }
   if (choice->stream->stopped()) choice->generation->Cancel();
   const std::span<const TokenEvent> taken(events.data(), used);
-  const bool keep_events = !plan_.params.stream || plan_.params.debug;
+  const bool keep_events =
+      plan_.params.debug ||
+      (!plan_.params.stream && (plan_.info.logprobs || plan_.info.return_token_ids));
   if (keep_events) choice->events.insert(choice->events.end(), taken.begin(), taken.end());
   if (!plan_.params.stream) {
     choice->text += text;
@@ -157,8 +162,10 @@ void GenerationCall::OnResult(Choice* choice, GenerateResult result) {
   if (running_ == 0) Complete();
 }
 
-void GenerationCall::SendChunk(Choice* choice, std::string text,
-                               std::span<const TokenEvent> events, bool final_chunk) {
+void GenerationCall::SendChunk(Choice* choice,
+                               std::string text,
+                               std::span<const TokenEvent> events,
+                               bool final_chunk) {
   if (!streaming_) {
     streaming_ = true;
     HttpResponse head;

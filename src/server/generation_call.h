@@ -42,7 +42,9 @@ struct CallPlan {
 class GenerationCall final : public std::enable_shared_from_this<GenerationCall> {
  public:
   // `generator` and `text` must outlive the call.
-  GenerationCall(engine::Generator* generator, const TextFrontend* text, CallPlan plan,
+  GenerationCall(engine::Generator* generator,
+                 const TextFrontend* text,
+                 CallPlan plan,
                  std::shared_ptr<Exchange> exchange);
 
   // Answers 429 if `calls` is full. `on_status` is told the HTTP status once.
@@ -71,7 +73,9 @@ class GenerationCall final : public std::enable_shared_from_this<GenerationCall>
   std::optional<ApiError> StartChoice(Choice* choice);
   void OnEvents(Choice* choice, const std::vector<engine::TokenEvent>& events);
   void OnResult(Choice* choice, engine::GenerateResult result);
-  void SendChunk(Choice* choice, std::string text, std::span<const engine::TokenEvent> events,
+  void SendChunk(Choice* choice,
+                 std::string text,
+                 std::span<const engine::TokenEvent> events,
                  bool final_chunk);
   ChoicePiece FinalPiece(const Choice& choice) const;
   Json DebugJson(const Choice& choice) const;

@@ -125,9 +125,7 @@ bool HashFromJson(const Json& json, Sha256* out) {
   return true;
 }
 
-Json FloatToJson(float v) {
-  return std::isfinite(v) ? Json(static_cast<double>(v)) : Json();
-}
+Json FloatToJson(float v) { return std::isfinite(v) ? Json(static_cast<double>(v)) : Json(); }
 
 bool FloatFromJson(const Json& json, float* out) {
   if (!json.is_null() && !json.is_number()) return false;
@@ -173,12 +171,10 @@ Status SamplingFromJson(const Json& json, SamplingParams* s) {
 }
 
 Json UsageToJson(const Usage& u) {
-  return Json{{"prompt_tokens", u.prompt_tokens},
-              {"completion_tokens", u.completion_tokens},
-              {"cached_tokens", u.cached_tokens},
-              {"local_prefill_tokens", u.local_prefill_tokens},
-              {"recomputed_tokens", u.recomputed_tokens},
-              {"rejects", u.rejects}};
+  return Json{
+      {"prompt_tokens", u.prompt_tokens},         {"completion_tokens", u.completion_tokens},
+      {"cached_tokens", u.cached_tokens},         {"local_prefill_tokens", u.local_prefill_tokens},
+      {"recomputed_tokens", u.recomputed_tokens}, {"rejects", u.rejects}};
 }
 
 Status UsageFromJson(const Json& json, Usage* u) {
@@ -327,8 +323,7 @@ StatusOr<GenerateRequest> DecodeRequest(std::string_view text) {
   r.String("prefill_endpoint", &request.prefill_endpoint);
   r.String("label", &request.label);
   const Json* hash = r.Get("logits_hash");
-  if (hash != nullptr && !hash->is_null() &&
-      !HashFromJson(*hash, &request.logits_hash.emplace())) {
+  if (hash != nullptr && !hash->is_null() && !HashFromJson(*hash, &request.logits_hash.emplace())) {
     r.Wrong("logits_hash");
   }
   const Json* sampling = r.Get("sampling");
@@ -341,7 +336,8 @@ std::string EncodeEvents(std::span<const TokenEvent> events) {
   Json list = Json::array();
   for (const TokenEvent& event : events) {
     Json top = Json::array();
-    for (const auto& [id, logprob] : event.top) top.push_back(Json::array({id, FloatToJson(logprob)}));
+    for (const auto& [id, logprob] : event.top)
+      top.push_back(Json::array({id, FloatToJson(logprob)}));
     list.push_back(Json::array(
         {event.token, FloatToJson(event.logprob), event.logits_hash.Hex(), std::move(top)}));
   }

@@ -31,7 +31,9 @@ class HealthMonitor::Check final : public ClientHandler {
   std::string body_;
 };
 
-HealthMonitor::HealthMonitor(IoPool* io, HttpClient* client, std::shared_ptr<WorkerTable> table,
+HealthMonitor::HealthMonitor(IoPool* io,
+                             HttpClient* client,
+                             std::shared_ptr<WorkerTable> table,
                              Options options)
     : io_(io), client_(client), table_(std::move(table)), options_(options) {}
 
@@ -51,7 +53,9 @@ void HealthMonitor::CheckOne(WorkerIndex worker) {
   client_->Start(std::move(request), std::make_shared<Check>(shared_from_this(), worker));
 }
 
-void HealthMonitor::Done(WorkerIndex worker, int http_status, const std::string& body,
+void HealthMonitor::Done(WorkerIndex worker,
+                         int http_status,
+                         const std::string& body,
                          const Status& status) {
   if (stopped_.load()) return;
   bool changed = false;

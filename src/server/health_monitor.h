@@ -28,7 +28,9 @@ class HealthMonitor final : public std::enable_shared_from_this<HealthMonitor> {
   };
 
   // `io` and `client` must outlive all checks, that is be stopped first.
-  HealthMonitor(IoPool* io, HttpClient* client, std::shared_ptr<WorkerTable> table,
+  HealthMonitor(IoPool* io,
+                HttpClient* client,
+                std::shared_ptr<WorkerTable> table,
                 Options options);
 
   void Start(Hooks hooks);

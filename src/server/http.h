@@ -69,13 +69,13 @@ class Exchange {
 using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)>;
 
 struct HttpLimits {
-  size_t header_bytes = size_t{64} << 10;         // 431 above
-  size_t body_bytes = size_t{16} << 20;           // 413 above
-  size_t stream_buffer_bytes = size_t{8} << 20;   // per stream, waiting for the client
-  int64_t connections_max = 2048;                 // 503 above
-  int64_t idle_ms = 120'000;                      // keep-alive wait for the next request
-  int64_t read_ms = 30'000;                       // header, and again body, must be complete
-  int64_t write_ms = 60'000;                      // without progress of a write
+  size_t header_bytes = size_t{64} << 10;        // 431 above
+  size_t body_bytes = size_t{16} << 20;          // 413 above
+  size_t stream_buffer_bytes = size_t{8} << 20;  // per stream, waiting for the client
+  int64_t connections_max = 2048;                // 503 above
+  int64_t idle_ms = 120'000;                     // keep-alive wait for the next request
+  int64_t read_ms = 30'000;                      // header, and again body, must be complete
+  int64_t write_ms = 60'000;                     // without progress of a write
 };
 
 }  // namespace baton::server

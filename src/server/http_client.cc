@@ -75,7 +75,8 @@ namespace {
 
 class CallImpl final : public ClientCall, public std::enable_shared_from_this<CallImpl> {
  public:
-  CallImpl(std::shared_ptr<HttpClientShared> shared, std::shared_ptr<Loop> loop,
+  CallImpl(std::shared_ptr<HttpClientShared> shared,
+           std::shared_ptr<Loop> loop,
            ClientRequest request)
       : shared_(std::move(shared)), loop_(std::move(loop)), request_(std::move(request)) {}
 
@@ -110,9 +111,9 @@ class CallImpl final : public ClientCall, public std::enable_shared_from_this<Ca
   using Parser = beast::http::response_parser<beast::http::buffer_body>;
 
   Status Lost(std::string_view what, error_code error) const {
-    return absl::UnavailableError(
-        Cat(what, " ", request_.address.Name(), " failed: ",
-            error == beast::error::timeout ? std::string("timed out") : error.message()));
+    return absl::UnavailableError(Cat(
+        what, " ", request_.address.Name(),
+        " failed: ", error == beast::error::timeout ? std::string("timed out") : error.message()));
   }
 
   asio::awaitable<Status> Run(ClientHandler* handler) {
@@ -166,7 +167,9 @@ class CallImpl final : public ClientCall, public std::enable_shared_from_this<Ca
     co_return absl::OkStatus();
   }
 
-  asio::awaitable<Status> Converse(Peer* peer, const std::string& bytes, ClientHandler* handler,
+  asio::awaitable<Status> Converse(Peer* peer,
+                                   const std::string& bytes,
+                                   ClientHandler* handler,
                                    bool* answered) {
     error_code error;
     peer->stream.expires_after(std::chrono::milliseconds(request_.head_ms));
@@ -211,8 +214,8 @@ class CallImpl final : public ClientCall, public std::enable_shared_from_this<Ca
                            error != beast::http::error::end_of_stream &&
                            error != beast::http::error::partial_message;
     if (!malformed) return Lost("reading from", error);
-    return absl::InternalError(Cat("the answer of ", request_.address.Name(),
-                                   " is not HTTP/1.1: ", error.message()));
+    return absl::InternalError(
+        Cat("the answer of ", request_.address.Name(), " is not HTTP/1.1: ", error.message()));
   }
 
   static const boost::system::error_category& HttpCategory() {

@@ -40,7 +40,8 @@ class HttpServerTest : public ::testing::Test {
 
   // Writes `left` pieces, far more than the kernel's socket buffers hold, and returns to the loop
   // between them so that the connection can send.
-  static void Pump(const std::shared_ptr<Exchange>& exchange, std::atomic<bool>* refused,
+  static void Pump(const std::shared_ptr<Exchange>& exchange,
+                   std::atomic<bool>* refused,
                    int left) {
     if (left == 0) return;
     if (!exchange->Write(std::string(256 << 10, 'x'))) {
@@ -69,8 +70,9 @@ TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
 TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   Start(Echo);
   TestClient client(port());
-  ASSERT_TRUE(client.SendRaw("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n"
-                             "GET /3 HTTP/1.1\r\nHost: x\r\n\r\n"));
+  ASSERT_TRUE(
+      client.SendRaw("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n"
+                     "GET /3 HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_EQ(client.Read().body, "GET /1  ");
   EXPECT_EQ(client.Read().body, "GET /2  ");
   EXPECT_EQ(client.Read().body, "GET /3  ");
@@ -127,8 +129,9 @@ TEST_F(HttpServerTest, TooLargeBodyIs413WhetherAnnouncedOrChunked) {
   EXPECT_EQ(announced.status, 413);
   EXPECT_THAT(announced.body, ::testing::HasSubstr("1000 bytes"));
   TestClient client(port());
-  ASSERT_TRUE(client.SendRaw("POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
-                             std::string(2000, 'b') + "\r\n0\r\n\r\n"));
+  ASSERT_TRUE(
+      client.SendRaw("POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+                     std::string(2000, 'b') + "\r\n0\r\n\r\n"));
   EXPECT_EQ(client.Read().status, 413);
 }
 

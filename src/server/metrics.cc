@@ -26,33 +26,36 @@ constexpr std::string_view kOwn = "baton:";
 
 // Names that vLLM exports with the same meaning.
 constexpr std::string_view kAliased[] = {
-    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info",
-    "prompt_tokens_total", "generation_tokens_total", "request_success_total",
-    "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total",
-    "time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
+    "num_requests_running",        "num_requests_waiting",        "kv_cache_usage_perc",
+    "cache_config_info",           "prompt_tokens_total",         "generation_tokens_total",
+    "request_success_total",       "num_preemptions_total",       "prefix_cache_queries_total",
+    "prefix_cache_hits_total",     "time_to_first_token_seconds", "inter_token_latency_seconds",
+    "e2e_request_latency_seconds",
 };
 
 // vLLM's buckets, so that dashboards made for it fit.
 const Histogram::BucketBoundaries kFirstTokenBuckets = {
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
     1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
 const Histogram::BucketBoundaries kInterTokenBuckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
                                                         0.3,  0.4,   0.5,  0.75,  1.0, 2.5,  5.0,
                                                         7.5,  10.0,  20.0, 40.0,  80.0};
-const Histogram::BucketBoundaries kRequestBuckets = {0.3,  0.5,  0.8,  1.0,   1.5,   2.0,   2.5,
-                                                     5.0,  10.0, 15.0, 20.0,  30.0,  40.0,  50.0,
-                                                     60.0, 120.0, 240.0, 480.0, 960.0, 1920.0,
-                                                     7680.0};
-const Histogram::BucketBoundaries kHandoffBuckets = {0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01,
-                                                     0.025,  0.05,   0.1,   0.25,   0.5,   1.0,
-                                                     2.5,    10.0};
+const Histogram::BucketBoundaries kRequestBuckets = {
+    0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
+    30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+const Histogram::BucketBoundaries kHandoffBuckets = {
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0};
 
 std::string_view FinishName(engine::FinishReason reason) {
   switch (reason) {
-    case engine::FinishReason::kStop: return "stop";
-    case engine::FinishReason::kLength: return "length";
-    case engine::FinishReason::kCancelled: return "abort";
-    case engine::FinishReason::kError: return "error";
+    case engine::FinishReason::kStop:
+      return "stop";
+    case engine::FinishReason::kLength:
+      return "length";
+    case engine::FinishReason::kCancelled:
+      return "abort";
+    case engine::FinishReason::kError:
+      return "error";
   }
   return "error";
 }
@@ -108,8 +111,8 @@ struct Metrics::Impl {
       AddCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
   Counter& cache_hits =
       AddCounter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache");
-  Counter& local_prefill = AddCounter("local_prefill_tokens_total",
-                                      "Prompt tokens computed by the worker that decodes");
+  Counter& local_prefill =
+      AddCounter("local_prefill_tokens_total", "Prompt tokens computed by the worker that decodes");
   Family<Counter>& success =
       CounterFamily("request_success_total", "Ended requests by how they ended");
   Family<Counter>& http = CounterFamily("http_responses_total", "HTTP answers by status");

@@ -33,7 +33,7 @@ using MetricCollector = std::function<std::vector<MetricSample>()>;
 class Metrics {
  public:
   struct Options {
-    std::string model_name;    // label model_name of every series
+    std::string model_name;  // label model_name of every series
     bool vllm_aliases = true;
   };
   explicit Metrics(Options options);

@@ -27,7 +27,8 @@ class Decoder final : public TextDecoder {
 
 class Impl final : public ModelText {
  public:
-  Impl(std::unique_ptr<Tokenizer> tokenizer, std::optional<ChatTemplate> chat_template,
+  Impl(std::unique_ptr<Tokenizer> tokenizer,
+       std::optional<ChatTemplate> chat_template,
        RequestDefaults defaults)
       : tokenizer_(std::move(tokenizer)),
         template_(std::move(chat_template)),
@@ -104,8 +105,8 @@ RequestDefaults ToDefaults(const GenerationDefaults& model, bool neutral) {
 StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& dir,
                                                      const ModelTextOptions& options) {
   if (options.generation_config != "auto" && options.generation_config != "vllm") {
-    return absl::InvalidArgumentError(Cat("--generation-config must be 'auto' or 'vllm', got '",
-                                          options.generation_config, "'"));
+    return absl::InvalidArgumentError(
+        Cat("--generation-config must be 'auto' or 'vllm', got '", options.generation_config, "'"));
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                          Tokenizer::FromFile(dir + "/tokenizer.json"));

@@ -21,7 +21,8 @@ std::vector<uint64_t> Keys(std::span<const TokenId> tokens, std::string_view sal
 
 }  // namespace
 
-void PrefixAffinity::Remember(std::span<const TokenId> tokens, std::string_view salt,
+void PrefixAffinity::Remember(std::span<const TokenId> tokens,
+                              std::string_view salt,
                               Placement placement) {
   const std::vector<uint64_t> keys = Keys(tokens, salt);
   if (keys.empty()) return;

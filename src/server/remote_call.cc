@@ -22,8 +22,8 @@ constexpr Duration kFullPause = std::chrono::milliseconds(100);
 RouterShared::RouterShared(IoPool* io_pool, RouterOptions router_options)
     : io(io_pool),
       options(std::move(router_options)),
-      table(std::make_shared<WorkerTable>(WorkerTable::Options{
-          options.prefill, options.decode, options.connectors, 3, 8})),
+      table(std::make_shared<WorkerTable>(
+          WorkerTable::Options{options.prefill, options.decode, options.connectors, 3, 8})),
       client(io_pool, HttpClient::Options{}),
       affinity(options.affinity_entries) {}
 
@@ -81,8 +81,10 @@ class RemoteCall::Attempt final : public ClientHandler {
   std::string line_;
 };
 
-RemoteCall::RemoteCall(std::shared_ptr<RouterShared> shared, engine::GenerateRequest request,
-                       std::shared_ptr<engine::GenerationSink> sink, int64_t id)
+RemoteCall::RemoteCall(std::shared_ptr<RouterShared> shared,
+                       engine::GenerateRequest request,
+                       std::shared_ptr<engine::GenerationSink> sink,
+                       int64_t id)
     : shared_(std::move(shared)),
       id_(id),
       request_(std::move(request)),
@@ -153,8 +155,8 @@ void RemoteCall::Dispatch() {
   if (const auto pick = shared_->table->PickDecode(query)) return Send(*pick);
   const bool streaming = static_cast<int64_t>(request_.prompt.size()) > prompt_len_;
   if (!full_.empty() && !streaming) {
-    return FinishError(absl::ResourceExhaustedError(
-        "every healthy decode worker is full; retry later"));
+    return FinishError(
+        absl::ResourceExhaustedError("every healthy decode worker is full; retry later"));
   }
   Wait();
   if (full_.empty()) return;
@@ -189,8 +191,8 @@ void RemoteCall::Send(const WorkerTable::DecodePick& pick) {
     http.headers.emplace_back("Authorization", Cat("Bearer ", shared_->options.worker_api_key));
   }
   http.body = EncodeRequest(request_);
-  client_call_ = shared_->client.Start(
-      std::move(http), std::make_shared<Attempt>(shared_from_this(), ++attempt_));
+  client_call_ = shared_->client.Start(std::move(http),
+                                       std::make_shared<Attempt>(shared_from_this(), ++attempt_));
 }
 
 void RemoteCall::Wait() {
@@ -235,10 +237,9 @@ void RemoteCall::Judge(const Attempt& outcome, const Status& status) {
   if (outcome.result.has_value()) {
     const GenerateResult& result = *outcome.result;
     // Ends that the worker did not choose for this request: it is stopping.
-    const bool stopping =
-        result.reason == FinishReason::kCancelled ||
-        (result.reason == FinishReason::kError && !ReasonOf(result.error) &&
-         result.error.code() == absl::StatusCode::kUnavailable);
+    const bool stopping = result.reason == FinishReason::kCancelled ||
+                          (result.reason == FinishReason::kError && !ReasonOf(result.error) &&
+                           result.error.code() == absl::StatusCode::kUnavailable);
     if (stopping) return WorkerLost("is stopping");
     ReleaseWorkers();
     return Finish(*outcome.result);

@@ -55,8 +55,10 @@ struct RouterShared {
 class RemoteCall final : public engine::Generation,
                          public std::enable_shared_from_this<RemoteCall> {
  public:
-  RemoteCall(std::shared_ptr<RouterShared> shared, engine::GenerateRequest request,
-             std::shared_ptr<engine::GenerationSink> sink, int64_t id);
+  RemoteCall(std::shared_ptr<RouterShared> shared,
+             engine::GenerateRequest request,
+             std::shared_ptr<engine::GenerationSink> sink,
+             int64_t id);
 
   void Begin();
   void Cancel() override;
@@ -101,7 +103,7 @@ class RemoteCall final : public engine::Generation,
   std::optional<WorkerIndex> decode_ BATON_GUARDED_BY(mu_);
   std::optional<WorkerIndex> prefill_ BATON_GUARDED_BY(mu_);
   std::optional<WorkerIndex> decode_last_ BATON_GUARDED_BY(mu_);  // the last one that was left
-  std::string epoch_ BATON_GUARDED_BY(mu_);        // of the decode worker
+  std::string epoch_ BATON_GUARDED_BY(mu_);                       // of the decode worker
   std::string fingerprint_ BATON_GUARDED_BY(mu_);  // of the model that began the stream
   std::set<WorkerIndex> full_ BATON_GUARDED_BY(mu_);
 };

@@ -17,10 +17,10 @@ RemoteGenerator::~RemoteGenerator() {
 }
 
 void RemoteGenerator::StartHealthChecks() {
-  shared_->monitor = std::make_shared<HealthMonitor>(
-      shared_->io, &shared_->client, shared_->table,
-      HealthMonitor::Options{shared_->options.health_interval_ms,
-                             shared_->options.health_timeout_ms});
+  shared_->monitor =
+      std::make_shared<HealthMonitor>(shared_->io, &shared_->client, shared_->table,
+                                      HealthMonitor::Options{shared_->options.health_interval_ms,
+                                                             shared_->options.health_timeout_ms});
   std::weak_ptr<RouterShared> weak = shared_;
   HealthMonitor::Hooks hooks;
   hooks.joined = [weak](WorkerIndex) {
@@ -111,9 +111,9 @@ Json RemoteGenerator::HealthExtra() const {
 StatusRows RemoteGenerator::Rows() const {
   StatusRows rows;
   for (const WorkerView& w : shared_->table->View()) {
-    rows.emplace_back(Cat(w.duty == WorkerDuty::kDecode ? "decode" : "prefill", " worker ",
-                          w.address.Name()),
-                      w.healthy ? Cat("healthy, ", w.in_flight, " in flight") : w.problem);
+    rows.emplace_back(
+        Cat(w.duty == WorkerDuty::kDecode ? "decode" : "prefill", " worker ", w.address.Name()),
+        w.healthy ? Cat("healthy, ", w.in_flight, " in flight") : w.problem);
   }
   rows.emplace_back("failovers", Cat(failovers()));
   return rows;
@@ -127,14 +127,20 @@ std::vector<MetricSample> RemoteGenerator::Collect() const {
     const std::vector<std::pair<std::string, std::string>> labels = {
         {"worker", w.address.Name()},
         {"role", w.duty == WorkerDuty::kDecode ? "decode" : "prefill"}};
-    out.push_back({"worker_healthy", "1 if the worker is in use", gauge, labels,
-                   w.healthy ? 1.0 : 0.0});
+    out.push_back(
+        {"worker_healthy", "1 if the worker is in use", gauge, labels, w.healthy ? 1.0 : 0.0});
     out.push_back({"worker_in_flight", "Requests of this router on the worker", gauge, labels,
                    static_cast<double>(w.in_flight)});
   }
-  out.push_back({"failovers_total", "Attempts ended by the loss of a decode worker", counter, {},
+  out.push_back({"failovers_total",
+                 "Attempts ended by the loss of a decode worker",
+                 counter,
+                 {},
                  static_cast<double>(shared_->failovers.load())});
-  out.push_back({"resubmitted_tokens_total", "Output tokens sent again as prompt", counter, {},
+  out.push_back({"resubmitted_tokens_total",
+                 "Output tokens sent again as prompt",
+                 counter,
+                 {},
                  static_cast<double>(shared_->resubmitted_tokens.load())});
   return out;
 }

@@ -35,10 +35,10 @@ struct RouterOptions {
   std::string worker_api_key;  // sent to workers as a bearer key
   int64_t health_interval_ms = 1000;
   int64_t health_timeout_ms = 5000;
-  int64_t worker_wait_ms = 30'000;   // for a healthy decode worker, at start and at failover
+  int64_t worker_wait_ms = 30'000;  // for a healthy decode worker, at start and at failover
   int64_t in_flight_max = 1024;
-  int64_t attempts_max = 8;          // in a row without a new token
-  int64_t max_model_len = 0;         // of the router's own model directory; workers may lower it
+  int64_t attempts_max = 8;   // in a row without a new token
+  int64_t max_model_len = 0;  // of the router's own model directory; workers may lower it
   int64_t vocab_size = 0;
   size_t affinity_entries = 1 << 16;
 };

@@ -8,10 +8,29 @@ namespace baton::server {
 namespace {
 
 constexpr std::string_view kSupportedBoth[] = {
-    "model", "stream", "stream_options", "n", "temperature", "top_k", "top_p", "min_p",
-    "repetition_penalty", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
-    "ignore_eos", "stop", "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens",
-    "cache_salt", "return_token_ids", "baton_debug", "add_special_tokens", "logprobs",
+    "model",
+    "stream",
+    "stream_options",
+    "n",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "ignore_eos",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "cache_salt",
+    "return_token_ids",
+    "baton_debug",
+    "add_special_tokens",
+    "logprobs",
 };
 constexpr std::string_view kSupportedCompletions[] = {"prompt", "echo"};
 constexpr std::string_view kSupportedChat[] = {"messages", "top_logprobs", "chat_template_kwargs",
@@ -19,8 +38,16 @@ constexpr std::string_view kSupportedChat[] = {"messages", "top_logprobs", "chat
 
 // Bookkeeping of the client's that cannot change the answer.
 constexpr std::string_view kIgnored[] = {
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "request_id", "spaces_between_special_tokens", "parallel_tool_calls", "kv_transfer_params",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "request_id",
+    "spaces_between_special_tokens",
+    "parallel_tool_calls",
+    "kv_transfer_params",
 };
 
 struct Refused {
@@ -146,14 +173,13 @@ void CheckFields(const OrderedJson& body, Endpoint endpoint, FieldReader* reader
                                        [&](const Refused& r) { return r.name == name; });
     if (refused != std::end(kRefused)) {
       if (IsNeutral(name, value)) continue;
-      reader->Fail(BadRequest(Cat(name, " is not supported here, got ", ShowJson(value), "; ",
-                                  refused->remedy),
-                              name));
+      reader->Fail(BadRequest(
+          Cat(name, " is not supported here, got ", ShowJson(value), "; ", refused->remedy), name));
     } else if (!value.is_null()) {
       const std::string shown(name.substr(0, 64));
-      reader->Fail(BadRequest(Cat("unknown parameter ", ShowJson(OrderedJson(shown)), "; ",
-                                  DidYouMean(name, endpoint)),
-                              shown));
+      reader->Fail(BadRequest(
+          Cat("unknown parameter ", ShowJson(OrderedJson(shown)), "; ", DidYouMean(name, endpoint)),
+          shown));
     }
     if (reader->failed()) return;
   }

@@ -60,6 +60,7 @@ void ReadSampling(const RequestContext& context, FieldReader* r, GenerationParam
     p->seed = static_cast<uint64_t>(*seed);
   }
   p->max_tokens = r->Int("max_completion_tokens", 1, context.max_model_len);
+  if (p->max_tokens.has_value()) p->max_tokens_name = "max_completion_tokens";
   if (const auto max_tokens = r->Int("max_tokens", 1, context.max_model_len)) {
     if (!p->max_tokens.has_value()) p->max_tokens = max_tokens;
   }
@@ -80,8 +81,8 @@ void ReadCommon(const RequestContext& context, FieldReader* r, GenerationParams*
     if (!options->is_object()) {
       r->FailType("stream_options", "an object", *options);
     } else if (!p->stream) {
-      r->Fail(BadRequest("stream_options needs stream: true; remove it or stream",
-                         "stream_options"));
+      r->Fail(
+          BadRequest("stream_options needs stream: true; remove it or stream", "stream_options"));
     } else {
       FieldReader inner(*options);
       p->include_usage = inner.Bool("include_usage").value_or(false);
@@ -98,8 +99,10 @@ void ReadCommon(const RequestContext& context, FieldReader* r, GenerationParams*
   ReadSampling(context, r, p);
 }
 
-std::optional<ApiError> ReadPrompt(const OrderedJson& value, const std::string& name,
-                                   const RequestContext& context, PromptInput* out) {
+std::optional<ApiError> ReadPrompt(const OrderedJson& value,
+                                   const std::string& name,
+                                   const RequestContext& context,
+                                   PromptInput* out) {
   if (value.is_string()) {
     out->text = value.get<std::string>();
     return std::nullopt;
@@ -108,7 +111,8 @@ std::optional<ApiError> ReadPrompt(const OrderedJson& value, const std::string& 
   return ReadTokenIds(value, name, context.vocab_size, &out->ids);
 }
 
-std::optional<ApiError> ReadPrompts(const OrderedJson& body, const RequestContext& context,
+std::optional<ApiError> ReadPrompts(const OrderedJson& body,
+                                    const RequestContext& context,
                                     std::vector<PromptInput>* out) {
   const auto it = body.find("prompt");
   const auto wrong = [&](std::string_view found) {
@@ -125,9 +129,9 @@ std::optional<ApiError> ReadPrompts(const OrderedJson& body, const RequestContex
   }
   if (!prompt.is_array() || prompt.empty()) return wrong(ShowJson(prompt));
   if (static_cast<int64_t>(prompt.size()) > context.choices_max) {
-    return BadRequest(Cat("prompt must hold at most ", context.choices_max, " prompts, got ",
-                          prompt.size()),
-                      "prompt");
+    return BadRequest(
+        Cat("prompt must hold at most ", context.choices_max, " prompts, got ", prompt.size()),
+        "prompt");
   }
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i].type() != prompt[0].type() || !(prompt[i].is_string() || prompt[i].is_array())) {
@@ -151,8 +155,8 @@ std::optional<ApiError> FlattenContent(size_t index, OrderedJson* message) {
     return BadRequest(Cat(name, " must be a string or a list of text parts, got null"), "messages");
   }
   if (!it->is_array()) {
-    return BadRequest(
-        Cat(name, " must be a string or a list of text parts, got ", ShowJson(*it)), "messages");
+    return BadRequest(Cat(name, " must be a string or a list of text parts, got ", ShowJson(*it)),
+                      "messages");
   }
   std::string text;
   for (const OrderedJson& part : *it) {
@@ -180,14 +184,15 @@ std::optional<ApiError> CheckMessages(OrderedJson* messages) {
     OrderedJson& message = (*messages)[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
         message["role"].get_ref<const std::string&>().empty()) {
-      return BadRequest(Cat("messages[", i, "] must be an object with a role such as \"user\", got ",
-                            ShowJson(message)),
-                        "messages");
+      return BadRequest(
+          Cat("messages[", i, "] must be an object with a role such as \"user\", got ",
+              ShowJson(message)),
+          "messages");
     }
     if (message.contains("tool_calls") && !message["tool_calls"].is_null() &&
         !message["tool_calls"].empty()) {
-      return BadRequest(Cat("messages[", i, "].tool_calls is not supported; write the call as text"),
-                        "messages");
+      return BadRequest(
+          Cat("messages[", i, "].tool_calls is not supported; write the call as text"), "messages");
     }
     if (auto error = FlattenContent(i, &message)) return error;
   }
@@ -202,10 +207,10 @@ std::optional<ApiError> ParseBody(std::string_view text, OrderedJson* out) {
     const size_t bare = FindBareToken(text);
     const std::string key = bare == std::string_view::npos ? "" : KeyBefore(text, bare);
     if (!key.empty()) {
-      return BadRequest(Cat("body is not valid JSON: the value of ", ShowJson(OrderedJson(key)),
-                            " at byte ", bare,
-                            " is not a finite number (NaN and Infinity are not JSON)"),
-                        key);
+      return BadRequest(
+          Cat("body is not valid JSON: the value of ", ShowJson(OrderedJson(key)), " at byte ",
+              bare, " is not a finite number (NaN and Infinity are not JSON)"),
+          key);
     }
     return BadRequest(Cat("body is not valid JSON: ", std::string(body.status().message())));
   }
@@ -216,7 +221,8 @@ std::optional<ApiError> ParseBody(std::string_view text, OrderedJson* out) {
   return std::nullopt;
 }
 
-std::optional<ApiError> ParseCompletion(const OrderedJson& body, const RequestContext& context,
+std::optional<ApiError> ParseCompletion(const OrderedJson& body,
+                                        const RequestContext& context,
                                         CompletionParams* out) {
   FieldReader reader(body);
   GenerationParams& p = out->common;
@@ -258,15 +264,16 @@ std::optional<ApiError> ParseRender(const OrderedJson& body, ChatRender* out) {
   }
   const OrderedJson* messages = reader.Find("messages");
   if (messages == nullptr) {
-    reader.Fail(BadRequest("messages is missing; send a list of {\"role\", \"content\"}",
-                           "messages"));
+    reader.Fail(
+        BadRequest("messages is missing; send a list of {\"role\", \"content\"}", "messages"));
   }
   if (reader.failed()) return reader.error();
   out->messages = *messages;
   return CheckMessages(&out->messages);
 }
 
-std::optional<ApiError> ParseChat(const OrderedJson& body, const RequestContext& context,
+std::optional<ApiError> ParseChat(const OrderedJson& body,
+                                  const RequestContext& context,
                                   ChatParams* out) {
   FieldReader reader(body);
   GenerationParams& p = out->common;
@@ -283,8 +290,10 @@ std::optional<ApiError> ParseChat(const OrderedJson& body, const RequestContext&
   return ParseRender(body, &out->render);
 }
 
-std::optional<ApiError> FitToContext(const GenerationParams& params, int64_t prompt_tokens,
-                                     const RequestContext& context, int64_t default_max_tokens,
+std::optional<ApiError> FitToContext(const GenerationParams& params,
+                                     int64_t prompt_tokens,
+                                     const RequestContext& context,
+                                     int64_t default_max_tokens,
                                      engine::SamplingParams* sampling) {
   const int64_t room = context.max_model_len - prompt_tokens;
   if (prompt_tokens == 0) return BadRequest("the prompt holds no token; send some text", "prompt");
@@ -295,10 +304,10 @@ std::optional<ApiError> FitToContext(const GenerationParams& params, int64_t pro
                       "prompt");
   }
   if (params.max_tokens.value_or(0) > room) {
-    return BadRequest(Cat("max_tokens must be an integer in [1, ", room, "], got ",
+    return BadRequest(Cat(params.max_tokens_name, " must be an integer in [1, ", room, "], got ",
                           *params.max_tokens, ": this model's maximum context length is ",
                           context.max_model_len, " tokens and the prompt holds ", prompt_tokens),
-                      "max_tokens");
+                      params.max_tokens_name);
   }
   sampling->max_tokens = params.max_tokens.value_or(std::min(default_max_tokens, room));
   if (sampling->min_tokens > sampling->max_tokens) {

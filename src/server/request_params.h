@@ -22,7 +22,7 @@ struct RequestContext {
   const RequestDefaults* defaults = nullptr;
   int64_t max_model_len = 0;
   int64_t vocab_size = 0;
-  int64_t choices_max = 128;   // prompts x n of one request
+  int64_t choices_max = 128;  // prompts x n of one request
   int64_t logprobs_max = 20;
 };
 
@@ -35,7 +35,8 @@ struct GenerationParams {
   // Complete but for max_tokens, seed per choice, and eos ids among stop_token_ids.
   engine::SamplingParams sampling;
   std::optional<int64_t> max_tokens;
-  std::optional<uint64_t> seed;  // absent: a random one per request
+  std::string max_tokens_name = "max_tokens";  // the field it came from
+  std::optional<uint64_t> seed;                // absent: a random one per request
   std::vector<std::string> stop;
   bool include_stop_str = false;
   bool skip_special_tokens = true;
@@ -65,9 +66,11 @@ struct ChatParams {
 // A JSON object from a request body, keys in order. NaN and Infinity are named with their key.
 std::optional<ApiError> ParseBody(std::string_view text, OrderedJson* out);
 
-std::optional<ApiError> ParseCompletion(const OrderedJson& body, const RequestContext& context,
+std::optional<ApiError> ParseCompletion(const OrderedJson& body,
+                                        const RequestContext& context,
                                         CompletionParams* out);
-std::optional<ApiError> ParseChat(const OrderedJson& body, const RequestContext& context,
+std::optional<ApiError> ParseChat(const OrderedJson& body,
+                                  const RequestContext& context,
                                   ChatParams* out);
 // "messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message" (also for
 // /tokenize).
@@ -75,8 +78,10 @@ std::optional<ApiError> ParseRender(const OrderedJson& body, ChatRender* out);
 
 // Checks a tokenised prompt against the context and sets max_tokens. `default_max_tokens` is used
 // where the request names none, cut to what fits.
-std::optional<ApiError> FitToContext(const GenerationParams& params, int64_t prompt_tokens,
-                                     const RequestContext& context, int64_t default_max_tokens,
+std::optional<ApiError> FitToContext(const GenerationParams& params,
+                                     int64_t prompt_tokens,
+                                     const RequestContext& context,
+                                     int64_t default_max_tokens,
                                      engine::SamplingParams* sampling);
 
 }  // namespace baton::server

@@ -103,10 +103,13 @@ Json TokenIdsJson(std::span<const TokenEvent> events) {
 Json Envelope(const AnswerInfo& info, bool chunk) {
   const std::string object =
       info.chat ? (chunk ? "chat.completion.chunk" : "chat.completion") : "text_completion";
-  return Json{{"id", info.id}, {"object", object}, {"created", info.created}, {"model", info.model}};
+  return Json{
+      {"id", info.id}, {"object", object}, {"created", info.created}, {"model", info.model}};
 }
 
-Json ChoiceJson(const AnswerInfo& info, const TextFrontend& text, const ChoicePiece& piece,
+Json ChoiceJson(const AnswerInfo& info,
+                const TextFrontend& text,
+                const ChoicePiece& piece,
                 bool chunk) {
   Json choice{{"index", piece.index},
               {"logprobs", nullptr},
@@ -155,15 +158,18 @@ Json UsageChunkJson(const AnswerInfo& info, const UsageTotals& usage) {
   return json;
 }
 
-Json AnswerJson(const AnswerInfo& info, const TextFrontend& text,
-                std::span<const ChoicePiece> choices, const UsageTotals& usage) {
+Json AnswerJson(const AnswerInfo& info,
+                const TextFrontend& text,
+                std::span<const ChoicePiece> choices,
+                const UsageTotals& usage) {
   Json json = Envelope(info, false);
   Json list = Json::array();
   for (const ChoicePiece& piece : choices) list.push_back(ChoiceJson(info, text, piece, false));
   json["choices"] = std::move(list);
   json["usage"] = UsageJson(usage);
   if (info.chat && info.return_token_ids) json["prompt_token_ids"] = *choices.front().prompt;
-  if (choices.size() == 1 && !choices.front().baton.is_null()) json["baton"] = choices.front().baton;
+  if (choices.size() == 1 && !choices.front().baton.is_null())
+    json["baton"] = choices.front().baton;
   return json;
 }
 

@@ -34,8 +34,8 @@ struct ChoicePiece {
   int64_t text_offset = 0;                     // code points before this piece
   bool first = false;                          // first chunk: role, prompt token ids
   std::optional<std::string> finish_reason;
-  Json stop_reason;                            // null, stop string or stop token id
-  Json baton;                                  // null or the debug object
+  Json stop_reason;                              // null, stop string or stop token id
+  Json baton;                                    // null or the debug object
   const std::vector<TokenId>* prompt = nullptr;  // for return_token_ids
 };
 
@@ -52,8 +52,10 @@ Json ChunkJson(const AnswerInfo& info, const TextFrontend& text, const ChoicePie
 // The last chunk of a stream with include_usage.
 Json UsageChunkJson(const AnswerInfo& info, const UsageTotals& usage);
 // The whole answer.
-Json AnswerJson(const AnswerInfo& info, const TextFrontend& text,
-                std::span<const ChoicePiece> choices, const UsageTotals& usage);
+Json AnswerJson(const AnswerInfo& info,
+                const TextFrontend& text,
+                std::span<const ChoicePiece> choices,
+                const UsageTotals& usage);
 
 // "data: {json}\n\n"
 std::string SseEvent(const Json& json);

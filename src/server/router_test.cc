@@ -1,10 +1,9 @@
 // The router in front of fake workers: one unbroken stream whatever happens to them.
-#include "server/remote_generator.h"
-
 #include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/remote_generator.h"
 #include "server/test_server.h"
 
 namespace baton::server {
@@ -67,8 +66,12 @@ RouterOptions To(const std::vector<TestServer*>& decode,
 std::string Prompt(int letters) { return std::string(static_cast<size_t>(letters), 'p'); }
 
 Json Request(const std::string& prompt, int64_t tokens, uint64_t seed = 1) {
-  return Json{{"prompt", prompt},    {"max_tokens", tokens},   {"seed", seed},
-              {"stream", true},      {"baton_debug", true},    {"return_token_ids", true},
+  return Json{{"prompt", prompt},
+              {"max_tokens", tokens},
+              {"seed", seed},
+              {"stream", true},
+              {"baton_debug", true},
+              {"return_token_ids", true},
               {"stream_options", {{"include_usage", true}}}};
 }
 
@@ -139,11 +142,11 @@ TEST(Router, ObeysThePrefillerHeaderForItsOwnWorkersOnly) {
   }));
   const std::string name = "127.0.0.1:" + std::to_string(second.port());
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(router.front
-                  ->Post("/v1/completions", Request(Prompt(40), 2),
-                         {{"x-prefiller-host-port", name}})
-                  .status,
-              200);
+    EXPECT_EQ(
+        router.front
+            ->Post("/v1/completions", Request(Prompt(40), 2), {{"x-prefiller-host-port", name}})
+            .status,
+        200);
   }
   for (const auto& request : decode.generator->requests()) {
     EXPECT_EQ(request.prefill_endpoint, "tcp:the-second");
@@ -163,16 +166,16 @@ TEST(Router, WorkerKilledInMidStreamIsInvisible) {
     auto first = std::make_unique<TestServer>(setup);
     TestServer second(WorkerSetup("decode", "e2"));
     Router router(To({first.get(), &second}));
-    ASSERT_TRUE(Eventually([&] {
-      return router.front->Get("/health").json()["workers"][0]["healthy"] == true;
-    }));
+    ASSERT_TRUE(Eventually(
+        [&] { return router.front->Get("/health").json()["workers"][0]["healthy"] == true; }));
     // Sent until one lands on the worker that will be killed.
     std::vector<std::unique_ptr<TestClient>> clients;
     while (first->generator->running() == 0) {
       ASSERT_LT(clients.size(), 20u);
       clients.push_back(std::make_unique<TestClient>(router.front->port()));
       Json request = Request(Prompt(50), 30);
-      request["cache_salt"] = std::to_string(clients.size());  // or affinity would keep them together
+      request["cache_salt"] =
+          std::to_string(clients.size());  // or affinity would keep them together
       ASSERT_TRUE(clients.back()->Send("POST", "/v1/completions", DumpJson(request)));
       Eventually([&] {
         return first->generator->requests().size() + second.generator->requests().size() >=
@@ -319,8 +322,7 @@ TEST(Router, NextTurnGoesWhereTheStateIs) {
   }));
   Json messages = {{{"role", "user"}, {"content", Prompt(40)}}};
   for (int turn = 0; turn < 6; ++turn) {
-    const TestResponse response =
-        router.front->Chat({{"messages", messages}, {"max_tokens", 8}});
+    const TestResponse response = router.front->Chat({{"messages", messages}, {"max_tokens", 8}});
     ASSERT_EQ(response.status, 200) << response.body;
     messages.push_back(response.json()["choices"][0]["message"]);
     messages.push_back({{"role", "user"}, {"content", "go on"}});
@@ -344,9 +346,9 @@ TEST(Router, ManyStreamsSurviveRepeatedKills) {
   std::vector<std::unique_ptr<TestClient>> clients;
   for (int i = 0; i < kStreams; ++i) {
     clients.push_back(std::make_unique<TestClient>(router.front->port()));
-    ASSERT_TRUE(clients.back()->Send(
-        "POST", "/v1/completions",
-        DumpJson(Request(Prompt(20), kTokens, static_cast<uint64_t>(i)))));
+    ASSERT_TRUE(
+        clients.back()->Send("POST", "/v1/completions",
+                             DumpJson(Request(Prompt(20), kTokens, static_cast<uint64_t>(i)))));
   }
   for (int kill = 0; kill < 6; ++kill) {
     auto& victim = kill % 2 == 0 ? first : second;

@@ -17,7 +17,8 @@ Server::Server(IoPool* io, ServerOptions options, ApiDeps deps)
     : options_(std::move(options)),
       service_(std::make_shared<ApiService>(options_.api, std::move(deps))),
       http_(std::make_unique<HttpServer>(
-          io, options_.http,
+          io,
+          options_.http,
           [service = service_](HttpRequest request, std::shared_ptr<Exchange> exchange) {
             service->Handle(std::move(request), std::move(exchange));
           })) {}

@@ -17,10 +17,9 @@ code{font-size:.9em}.ok{color:#2a8a3e}.bad{color:#c33;font-weight:600}
 </style>)";
 
 std::string HandoffRow(const engine::HandoffRecord& h) {
-  const std::string verdict =
-      h.verified ? std::string("<span class=ok>verified</span>")
-                 : Cat("<span class=bad>rejected</span> ", EscapeHtml(h.reason), " ",
-                       EscapeHtml(h.message));
+  const std::string verdict = h.verified ? std::string("<span class=ok>verified</span>")
+                                         : Cat("<span class=bad>rejected</span> ",
+                                               EscapeHtml(h.reason), " ", EscapeHtml(h.message));
   return Cat("<tr><td><code>", EscapeHtml(h.state_id.substr(0, 12)), "</code></td><td class=n>",
              h.boundary, "</td><td class=n>", h.parts, "</td><td class=n>", h.kv_bytes,
              "</td><td class=n>", h.state_bytes, "</td><td class=n>",
@@ -35,22 +34,34 @@ std::string EscapeHtml(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out.push_back(c);
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out.push_back(c);
     }
   }
   return out;
 }
 
 std::string RenderStatusPage(const StatusPage& page) {
-  std::string html = Cat("<!doctype html><html lang=en><meta charset=utf-8>"
-                         "<meta name=viewport content=\"width=device-width\"><title>",
-                         EscapeHtml(page.title), "</title>", kStyle, "<h1>",
-                         EscapeHtml(page.title), "</h1>\n<table>\n");
+  std::string html =
+      Cat("<!doctype html><html lang=en><meta charset=utf-8>"
+          "<meta name=viewport content=\"width=device-width\"><title>",
+          EscapeHtml(page.title), "</title>", kStyle, "<h1>", EscapeHtml(page.title),
+          "</h1>\n<table>\n");
   for (const auto& [name, value] : page.rows) {
     CatTo(&html, "<tr><th>", EscapeHtml(name), "</th><td>", EscapeHtml(value), "</td></tr>\n");
   }

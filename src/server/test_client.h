@@ -27,9 +27,7 @@ struct TestResponse {
   HttpHeaders headers;
   std::string body;
   Json json() const { return ParseJsonLenient(body).value_or(Json()); }
-  std::string header(std::string_view name) const {
-    return std::string(FindHeader(headers, name));
-  }
+  std::string header(std::string_view name) const { return std::string(FindHeader(headers, name)); }
 };
 
 class TestClient {
@@ -67,9 +65,12 @@ class TestClient {
     }
     return true;
   }
-  bool Send(std::string_view method, std::string_view path, std::string_view body = {},
+  bool Send(std::string_view method,
+            std::string_view path,
+            std::string_view body = {},
             const HttpHeaders& headers = {}) {
-    std::string text = std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: test\r\n";
+    std::string text =
+        std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: test\r\n";
     for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
     text += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
     return SendRaw(text);
@@ -160,8 +161,11 @@ class TestClient {
 };
 
 // One request on a connection of its own.
-inline TestResponse Fetch(uint16_t port, std::string_view method, std::string_view path,
-                          std::string_view body = {}, const HttpHeaders& headers = {}) {
+inline TestResponse Fetch(uint16_t port,
+                          std::string_view method,
+                          std::string_view path,
+                          std::string_view body = {},
+                          const HttpHeaders& headers = {}) {
   TestClient client(port);
   if (!client.Send(method, path, body, headers)) return {};
   return client.Read();
@@ -175,7 +179,8 @@ inline std::vector<Json> SsePayloads(const std::string& body) {
     const std::string data = body.substr(at, end - at);
     if (data.rfind("data: ", 0) != 0) continue;
     const std::string payload = data.substr(6);
-    out.push_back(payload == "[DONE]" ? Json("[DONE]") : ParseJsonLenient(payload).value_or(Json()));
+    out.push_back(payload == "[DONE]" ? Json("[DONE]")
+                                      : ParseJsonLenient(payload).value_or(Json()));
   }
   return out;
 }

@@ -75,7 +75,9 @@ class TestServer {
   TestResponse Get(std::string_view path, const HttpHeaders& headers = {}) const {
     return Fetch(port(), "GET", path, "", headers);
   }
-  TestResponse Post(std::string_view path, const Json& body, const HttpHeaders& headers = {}) const {
+  TestResponse Post(std::string_view path,
+                    const Json& body,
+                    const HttpHeaders& headers = {}) const {
     return Fetch(port(), "POST", path, body.is_string() ? body.get<std::string>() : DumpJson(body),
                  headers);
   }

@@ -1,5 +1,5 @@
-// What the HTTP layer knows of text: encode, decode, render a conversation. The real one (ModelText)
-// wraps the model's tokenizer and chat template; tests use a byte-level fake.
+// What the HTTP layer knows of text: encode, decode, render a conversation. The real one
+// (ModelText) wraps the model's tokenizer and chat template; tests use a byte-level fake.
 //
 // Thread rule: implementations are immutable and may be used from any thread. A TextDecoder belongs
 // to one request and must not outlive its frontend.

@@ -46,7 +46,8 @@ TEST(TextStream, EqualsTheReferenceOnRandomTexts) {
   SplitMix64 rng(1);
   for (int round = 0; round < 20000; ++round) {
     std::string text;
-    for (uint64_t i = rng.Below(30); i > 0; --i) text.push_back(static_cast<char>('a' + rng.Below(3)));
+    for (uint64_t i = rng.Below(30); i > 0; --i)
+      text.push_back(static_cast<char>('a' + rng.Below(3)));
     std::vector<std::string> stops(1 + rng.Below(3));
     for (auto& stop : stops)
       for (uint64_t i = 1 + rng.Below(5); i > 0; --i)

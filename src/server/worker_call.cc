@@ -23,8 +23,8 @@ void WorkerCall::Refuse(const Status& status, Exchange* exchange) {
 void WorkerCall::Run(std::string_view body, ActiveCalls* calls) {
   auto request = DecodeRequest(body);
   if (!request.ok()) {
-    return Refuse(absl::InvalidArgumentError(Cat("malformed generate request: ",
-                                                 std::string(request.status().message()))),
+    return Refuse(absl::InvalidArgumentError(
+                      Cat("malformed generate request: ", std::string(request.status().message()))),
                   exchange_.get());
   }
   std::weak_ptr<WorkerCall> weak = weak_from_this();
@@ -32,9 +32,9 @@ void WorkerCall::Run(std::string_view body, ActiveCalls* calls) {
     if (auto self = weak.lock()) self->Abort();
   });
   if (!ticket_) {
-    return Refuse(absl::ResourceExhaustedError(
-                      Cat("worker is full: ", calls->weight_max(), " requests")),
-                  exchange_.get());
+    return Refuse(
+        absl::ResourceExhaustedError(Cat("worker is full: ", calls->weight_max(), " requests")),
+        exchange_.get());
   }
   auto sink = std::make_shared<RelaySink>(
       exchange_, [self = shared_from_this()](std::vector<engine::TokenEvent> events,

@@ -44,9 +44,8 @@ bool WorkerTable::SetHealthy(WorkerView* worker, bool healthy) {
 }
 
 bool WorkerTable::ServesFleetModel(const NodeInfo& info) {
-  const bool in_use =
-      std::any_of(workers_.begin(), workers_.end(),
-                  [](const WorkerView& w) { return w.healthy || w.in_flight > 0; });
+  const bool in_use = std::any_of(workers_.begin(), workers_.end(),
+                                  [](const WorkerView& w) { return w.healthy || w.in_flight > 0; });
   if (fingerprint_.empty() || !in_use) fingerprint_ = info.fingerprint;
   return info.fingerprint == fingerprint_;
 }
@@ -95,15 +94,19 @@ std::optional<WorkerTable::DecodePick> WorkerTable::PickDecode(const DecodeQuery
     return w.duty == WorkerDuty::kDecode && w.healthy && !query.excluded.contains(i) &&
            (query.fingerprint.empty() || w.info.fingerprint == query.fingerprint);
   };
+  const auto load = [&](WorkerIndex i) BATON_REQUIRES(mu_) {
+    return std::pair(workers_[i].timeouts > 0, workers_[i].in_flight);
+  };
   for (size_t k = 0; k < n; ++k) {
     const WorkerIndex i = (turn_ + k) % n;
-    if (fits(i) && (!best || workers_[i].in_flight < workers_[*best].in_flight)) best = i;
+    // One that has just missed a check comes last: it may hang.
+    if (fits(i) && (!best || load(i) < load(*best))) best = i;
   }
   if (!best) return std::nullopt;
   if (query.preferred && *query.preferred < n && fits(*query.preferred) &&
       workers_[*query.preferred].info.epoch == query.preferred_epoch &&
-      workers_[*query.preferred].in_flight <=
-          workers_[*best].in_flight + options_.affinity_slack) {
+      workers_[*query.preferred].timeouts == 0 &&
+      workers_[*query.preferred].in_flight <= workers_[*best].in_flight + options_.affinity_slack) {
     best = query.preferred;
   }
   WorkerView& worker = workers_[*best];
@@ -155,8 +158,8 @@ std::string WorkerTable::Problems(WorkerDuty duty) const {
   std::string text;
   for (const WorkerView& w : workers_) {
     if (w.duty != duty || w.healthy) continue;
-    CatTo(&text, text.empty() ? "" : "; ", w.address.Name(), " (", DutyName(duty), "): ",
-          w.problem);
+    CatTo(&text, text.empty() ? "" : "; ", w.address.Name(), " (", DutyName(duty),
+          "): ", w.problem);
   }
   return text;
 }

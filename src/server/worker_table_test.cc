@@ -7,7 +7,8 @@
 namespace baton::server {
 namespace {
 
-NodeInfo Info(const std::string& role, const std::string& fingerprint = "f",
+NodeInfo Info(const std::string& role,
+              const std::string& fingerprint = "f",
               const std::string& epoch = "e") {
   NodeInfo info;
   info.role = role;
@@ -79,7 +80,18 @@ TEST(WorkerTable, LeavesAtOnceOrAfterTimeoutsAndRejoins) {
   EXPECT_FALSE(table.PickDecode({}).has_value());
   EXPECT_TRUE(table.ReportGood(2, Info("decode")));
   EXPECT_TRUE(table.ReportFailed(2, "connection refused"));
-  EXPECT_THAT(table.Problems(WorkerDuty::kDecode), ::testing::HasSubstr("d:1 (decode): connection refused"));
+  EXPECT_THAT(table.Problems(WorkerDuty::kDecode),
+              ::testing::HasSubstr("d:1 (decode): connection refused"));
+}
+
+TEST(WorkerTable, SilentWorkerComesLast) {
+  WorkerTable table(FourWorkers());
+  table.ReportGood(2, Info("decode"));
+  table.ReportGood(3, Info("decode"));
+  table.ReportTimeout(2);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(table.PickDecode({})->worker, 3u);
+  table.ReportFailed(3, "gone");
+  EXPECT_EQ(table.PickDecode({})->worker, 2u);
 }
 
 TEST(WorkerTable, AnotherModelIsLeftOutUntilNobodyServesTheFirst) {
