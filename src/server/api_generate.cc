@@ -244,8 +244,7 @@ void ApiService::Tokenize(const HttpRequest& request, const std::shared_ptr<Exch
   AnswerJson(exchange.get(), json);
 }
 
-void ApiService::Detokenize(const HttpRequest& request,
-                            const std::shared_ptr<Exchange>& exchange) {
+void ApiService::Detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   if (deps_.text == nullptr || !deps_.text->has_tokenizer())
     return AnswerError(exchange.get(), NoText());
   OrderedJson body;

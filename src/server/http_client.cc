@@ -34,15 +34,21 @@ StatusOr<HttpAddress> ParseHttpAddress(std::string_view url) {
   absl::ConsumePrefix(&rest, "http://");
   absl::ConsumeSuffix(&rest, "/");
   HttpAddress address;
-  address.port = 80;
-  const size_t colon = rest.rfind(':');
+  size_t colon = rest.rfind(':');
+  if (colon != absl::string_view::npos && rest.find(']', colon) != absl::string_view::npos) {
+    colon = absl::string_view::npos;  // inside of "[::1]"
+  }
   uint32_t port = 80;
   if (colon != absl::string_view::npos &&
       (!absl::SimpleAtoi(rest.substr(colon + 1), &port) || port == 0 || port > 65535)) {
     port = 0;
   }
-  address.host = std::string(rest.substr(0, colon));
-  if (address.host.empty() || port == 0 || absl::StrContains(rest, "/")) {
+  absl::string_view host = rest.substr(0, colon);
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
+    host = host.substr(1, host.size() - 2);
+  }
+  address.host = std::string(host);
+  if (host.empty() || port == 0 || absl::StrContains(host, "/")) {
     return absl::InvalidArgumentError(
         Cat("'", url, "' is not a worker's address; expected http://HOST:PORT"));
   }

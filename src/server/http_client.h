@@ -24,11 +24,15 @@ struct HttpAddress {
   uint16_t port = 0;
 
   // "host:port", which also names the worker in messages and headers.
-  std::string Name() const { return host + ":" + std::to_string(port); }
+  std::string Name() const {
+    const bool v6 = host.find(':') != std::string::npos;
+    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  }
   friend bool operator==(const HttpAddress&, const HttpAddress&) = default;
 };
 
-// Of "http://host:port", "http://host" (port 80) or "host:port". The error shows what is expected.
+// Of "http://host:port", "http://host" (port 80), "host:port" or "[::1]:port". The error shows what
+// is expected.
 StatusOr<HttpAddress> ParseHttpAddress(std::string_view url);
 
 struct ClientRequest {
