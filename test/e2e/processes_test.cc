@@ -80,7 +80,7 @@ Reply Complete(BlockingHttp* http, const std::string& url, const Json& body) {
 std::vector<engine::GenerateRequest> Requests(const model::Model& m, size_t count, bool greedy) {
   std::vector<engine::GenerateRequest> out(count);
   for (size_t i = 0; i < count; ++i) {
-    out[i].prompt = RandomPrompt((greedy ? 40 : 240) + i, 20 + 37 * i % 180, m.vocab_size());
+    out[i].prompt = RandomPrompt((greedy ? 40 : 240) + 1000 * count + i, 20 + 37 * i % 180, m.vocab_size());
     out[i].sampling.max_tokens = 24;
     out[i].sampling.temperature = greedy ? 0 : 0.9;
     out[i].sampling.top_p = greedy ? 1 : 0.9;
@@ -117,8 +117,8 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
   const Layout& layout = model->layout();
   for (const std::string connector : {"shm", "tcp"}) {
     auto cluster = StartCluster(dir, connector);
-    for (const bool greedy : {true, false}) {
-      auto requests = Requests(*model, 8, greedy);
+    for (const auto& [greedy, count] : {std::pair(true, 1), {false, 1}, {true, 8}, {false, 8}}) {
+      auto requests = Requests(*model, static_cast<size_t>(count), greedy);
       for (int turn = 0; turn < 2; ++turn) {
         const auto truths = Cold(model, requests);
         std::vector<Reply> replies(requests.size());

@@ -4,6 +4,7 @@
 // no bit, (d) nothing leaks. Each has a twin: the same injection with its checks switched off, which
 // must reach compute. The hand-off's own tests (src/handoff) have the same catalogue on bytes.
 #include <functional>
+#include <thread>
 
 #include "base/rng.h"
 #include "connector/hostile/attacks.h"
@@ -69,6 +70,8 @@ std::vector<Fault> Catalogue() {
        }, {}, false, true});
   add({"F03_state_of_an_earlier_step", {digest}, {Check::kStateDigest},
        [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); }, {}, true, false});
+  add({"F23_kv_at_n_state_at_m", {digest}, {Check::kStateDigest},
+       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); }, {}, true, true});
   add({"F06_two_layers_swapped", {digest}, {Check::kStateDigest},
        [](const Target& t) { return SwapParts(Part(*t.layout, "ssm"), OtherLayer(*t.layout, "ssm")); },
        {}, true, false});
@@ -167,10 +170,11 @@ Outcome Undisturbed(std::shared_ptr<const model::Model> model, const GenerateReq
   return {sink->tokens(), sink->logits_hash()};
 }
 
-// Runs an honest hand-off to capture, then the attacked one. F03 captures the same prompt, earlier.
+// Runs an honest hand-off to capture, then the attacked one. F03 and F23 capture the same prompt at
+// an earlier boundary.
 std::shared_ptr<Collector> Attacked(Bench& b, const Fault& fault, const GenerateRequest& victim) {
   GenerateRequest first = Request(500, victim.prompt.size(), b.model->vocab_size());
-  if (fault.id.rfind("F03", 0) == 0) {
+  if (fault.id.rfind("F03", 0) == 0 || fault.id.rfind("F23", 0) == 0) {
     first = victim;
     first.prompt.resize(40);
     first.sampling.max_tokens = 1;
@@ -265,6 +269,45 @@ TEST_P(Faults, FailOnRejectSaysWhy) {
   EXPECT_EQ(result.usage.rejects, 2);
   hostile->Disarm();
   EXPECT_EQ(d.Start(victim)->Wait().reason, FinishReason::kLength);
+  d.ExpectNothingLeaks();
+}
+
+// F04: the source's lease runs out before the bytes are read, and the memory has a new owner.
+TEST_P(Faults, F04LateReadOfReusedMemory) {
+  const auto& [dir, connector] = GetParam();
+  auto model = LoadModel(dir);
+  static const MonotonicClock clock;
+  HostileConnector* hostile = nullptr;
+  DeploymentOptions options;
+  options.connector = connector;
+  options.tweak_prefill = [](engine::WorkerOptions* o) { o->lease = std::chrono::milliseconds(60); };
+  options.tweak_decode = [&](engine::WorkerOptions* o) {
+    o->connectors = std::make_unique<ConnectorSet>(ConnectorSet::Standard(&clock, o->hub));
+    auto wrapped = std::make_unique<HostileConnector>(o->connectors->Take(connector));
+    hostile = wrapped.get();
+    o->connectors->Add(std::move(wrapped));
+  };
+  Deployment d(model, options);
+  const GenerateRequest victim = Request(1, 75, model->vocab_size());
+  const Outcome truth = Undisturbed(model, victim);
+  hostile->Arm(BeforePull([&] {
+                 std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                 d.prefill().engine().RunOnEngineThread([](engine::Core& c) { c.DropCheckpoints(); });
+                 for (uint64_t i = 0; i < 4; ++i) {  // new owners for what was freed
+                   auto other = std::make_shared<Collector>();
+                   (void)d.prefill().engine().Start(Request(60 + i, 75, model->vocab_size()), other);
+                   other->Wait();
+                 }
+               },
+               true),
+               1);
+  auto sink = d.Start(victim);
+  const auto& result = sink->Wait();
+  ASSERT_FALSE(result.handoffs.empty());
+  EXPECT_FALSE(result.handoffs[0].verified);
+  EXPECT_THAT(result.handoffs[0].reason, AnyOf("lease_expired", "peer_unavailable", "digest_mismatch",
+                                               "block_digest_mismatch"));
+  EXPECT_EQ((Outcome{sink->tokens(), sink->logits_hash()}), truth);
   d.ExpectNothingLeaks();
 }
 
