@@ -3,8 +3,8 @@
 //   decode x16    tokens/s against x1
 //   prefill 512   floating-point operations against measured FMA peak
 //   stall         rows in the longest step while a 512-token prefill is admitted beside 7 decoders
-// One run, interleaved rounds, medians, ratios. Every result is checked: x16 gives each sequence the
-// bits of x1, and the split prefill those of the whole one.
+// One run, interleaved rounds, medians, ratios. Every result is checked: x16 gives each sequence
+// the bits of x1, and the split prefill those of the whole one.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -29,7 +29,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double Since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double Since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
 
 double Median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -55,7 +57,10 @@ class Sequences {
     for (size_t i = 0; i < n * blocks_per_; ++i) pointers_.push_back(base + i * block_bytes_);
     slot_bytes_ = l.slot_bytes();
   }
-  model::BatchItem Item(size_t i, std::span<const TokenId> tokens, int64_t position, float* logits) {
+  model::BatchItem Item(size_t i,
+                        std::span<const TokenId> tokens,
+                        int64_t position,
+                        float* logits) {
     model::BatchItem item;
     item.tokens = tokens;
     item.position = position;
@@ -88,7 +93,8 @@ double ReadBandwidth(ThreadPool* pool, std::span<const float> data, int threads)
 double FmaPeak(ThreadPool* pool, int threads) {
   std::vector<double> done(static_cast<size_t>(threads));
   const auto t = Clock::now();
-  pool->ParallelFor(threads, [&](int64_t i) { done[static_cast<size_t>(i)] = bench::RunFma(false); });
+  pool->ParallelFor(threads,
+                    [&](int64_t i) { done[static_cast<size_t>(i)] = bench::RunFma(false); });
   const double s = Since(t);
   double total = 0;
   for (double d : done) total += d;
@@ -180,10 +186,14 @@ void Stall(const model::Model& m, int threads) {
     start(512, 1);
     for (auto& s : sinks) s->WaitFor(1000000);
     const std::vector<double> gaps = sinks[0]->gaps();
-    const std::vector<double> quiet(gaps.begin() + 8, gaps.begin() + static_cast<ptrdiff_t>(before));
-    const double worst = *std::max_element(gaps.begin() + static_cast<ptrdiff_t>(before), gaps.end());
-    std::printf("stall, budget %4ld: longest step %4ld rows; decode step %.1f ms alone, %.1f ms at worst beside the prefill\n",
-                budget, w->engine().stats().longest_step_rows.load(), Median(quiet) * 1e3, worst * 1e3);
+    const std::vector<double> quiet(gaps.begin() + 8,
+                                    gaps.begin() + static_cast<ptrdiff_t>(before));
+    const double worst =
+        *std::max_element(gaps.begin() + static_cast<ptrdiff_t>(before), gaps.end());
+    std::printf(
+        "stall, budget %4ld: longest step %4ld rows; decode step %.1f ms alone, %.1f ms at worst "
+        "beside the prefill\n",
+        budget, w->engine().stats().longest_step_rows.load(), Median(quiet) * 1e3, worst * 1e3);
     if (w->engine().stats().longest_step_rows.load() > budget) {
       std::printf("FAILED: a step exceeded the token budget\n");
       std::exit(1);
@@ -195,7 +205,8 @@ int Main(int argc, char** argv) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
   const std::string preset = argc > 2 ? argv[2] : "granite-100m";
-  const std::string dir = (std::filesystem::temp_directory_path() / ("baton-bench-" + preset)).string();
+  const std::string dir =
+      (std::filesystem::temp_directory_path() / ("baton-bench-" + preset)).string();
   std::filesystem::create_directories(dir);
   ThreadPool pool(threads);
   if (!std::filesystem::exists(dir + "/model.safetensors")) {
@@ -275,7 +286,8 @@ int Main(int argc, char** argv) {
     r16.push_back(16 * x1[i] / x16[i]);
     // Two operations per weight and row, the embedding table being the tied lm_head, which runs
     // for the last row only.
-    const double body = parameters - static_cast<double>(vocab) * static_cast<double>(m.config().hidden_size);
+    const double body =
+        parameters - static_cast<double>(vocab) * static_cast<double>(m.config().hidden_size);
     rp.push_back(2 * body * 512 / prefill[i] / peak[i]);
   }
   std::printf("\n");

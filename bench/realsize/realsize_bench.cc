@@ -22,7 +22,9 @@ namespace baton {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double Since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double Since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
 
 double RssGiB() {
   std::ifstream in("/proc/self/statm");
@@ -94,10 +96,11 @@ int Main(int argc, char** argv) {
     g.dtype = model::TensorDType::kBF16;
     g.shard_bytes_max = uint64_t{512} << 20;
     const auto t = Clock::now();
-    const auto report = Or(model::GenerateCheckpoint(Or(model::PresetConfig(preset)), g, dir, &pool));
+    const auto report =
+        Or(model::GenerateCheckpoint(Or(model::PresetConfig(preset)), g, dir, &pool));
     std::printf("generated %.2f B parameters, %.2f GB bf16 in %zu files, %.1f s\n",
-                static_cast<double>(report.parameters) / 1e9, static_cast<double>(report.bytes) / 1e9,
-                report.files, Since(t));
+                static_cast<double>(report.parameters) / 1e9,
+                static_cast<double>(report.bytes) / 1e9, report.files, Since(t));
   }
   const double before = RssGiB();
   auto t = Clock::now();
@@ -105,15 +108,19 @@ int Main(int argc, char** argv) {
   load.pool = &pool;
   auto model = Or(model::Model::Load(dir, load));
   const model::Model& m = *model;
-  std::printf("load: %.1f s with every weight digested and repacked; weights %.2f GB, RSS %.2f GiB (%.2f before)\n",
-              Since(t), static_cast<double>(m.weight_bytes()) / 1e9, RssGiB(), before);
+  std::printf(
+      "load: %.1f s with every weight digested and repacked; weights %.2f GB, RSS %.2f GiB (%.2f "
+      "before)\n",
+      Since(t), static_cast<double>(m.weight_bytes()) / 1e9, RssGiB(), before);
   std::printf("layout: state %.1f MiB per sequence, KV %lu bytes per token\n",
-              static_cast<double>(m.layout().slot_bytes()) / (1 << 20), m.layout().kv_bytes_per_token());
+              static_cast<double>(m.layout().slot_bytes()) / (1 << 20),
+              m.layout().kv_bytes_per_token());
 
   engine::GenerateRequest r;
   r.prompt.resize(static_cast<size_t>(n));
   SplitMix64 rng(3);
-  for (TokenId& x : r.prompt) x = static_cast<TokenId>(rng.Below(static_cast<uint64_t>(m.vocab_size())));
+  for (TokenId& x : r.prompt)
+    x = static_cast<TokenId>(rng.Below(static_cast<uint64_t>(m.vocab_size())));
   r.sampling.temperature = 0;
   r.sampling.max_tokens = 17;
   std::vector<TokenId> truth;
@@ -125,11 +132,13 @@ int Main(int argc, char** argv) {
     (void)Or(decode->engine().Start(r, sink));
     sink->Wait();
     if (truth.empty()) truth = sink->tokens;
-    std::printf("%-10s first token %.2f s for %ld prompt tokens (%.1f tokens/s), decode %.1f tokens/s",
-                connector.empty() ? "all-in-one" : connector.c_str(), sink->first(), n,
-                static_cast<double>(n) / sink->first(), 1 / sink->decode_per_token());
+    std::printf(
+        "%-10s first token %.2f s for %ld prompt tokens (%.1f tokens/s), decode %.1f tokens/s",
+        connector.empty() ? "all-in-one" : connector.c_str(), sink->first(), n,
+        static_cast<double>(n) / sink->first(), 1 / sink->decode_per_token());
     for (const auto& h : sink->result.handoffs)
-      std::printf("; hand-off of %.1f MB %s in %.1f ms", static_cast<double>(h.kv_bytes + h.state_bytes) / 1e6,
+      std::printf("; hand-off of %.1f MB %s in %.1f ms",
+                  static_cast<double>(h.kv_bytes + h.state_bytes) / 1e6,
                   h.verified ? "verified" : h.reason.c_str(), h.milliseconds);
     std::printf("\n");
     if (sink->tokens != truth || sink->result.usage.rejects != 0) {

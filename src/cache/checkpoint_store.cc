@@ -47,8 +47,9 @@ std::shared_ptr<const Checkpoint> CheckpointStore::Find(const ContentIdentity& i
   return it == entries_.end() ? nullptr : Use(it);
 }
 
-std::shared_ptr<const Checkpoint> CheckpointStore::FindDeepest(
-    const IdentityBase& base, std::span<const Sha256> block_hashes, uint64_t max_boundary) {
+std::shared_ptr<const Checkpoint> CheckpointStore::FindDeepest(const IdentityBase& base,
+                                                               std::span<const Sha256> block_hashes,
+                                                               uint64_t max_boundary) {
   ++counters_.lookups;
   if (entries_.empty()) return nullptr;
   const uint64_t deepest = std::min<uint64_t>(block_hashes.size(), max_boundary / kBlockTokens);

@@ -1,6 +1,6 @@
 // Checkpoints: sealed bundles kept for reuse, found by content identity. The store owns references
-// to slots and blocks and does no I/O; whoever reuses a checkpoint forks it by a digest-checked copy
-// and never gets the checkpoint itself. Eviction is least recently used.
+// to slots and blocks and does no I/O; whoever reuses a checkpoint forks it by a digest-checked
+// copy and never gets the checkpoint itself. Eviction is least recently used.
 //
 // Thread rule: the store belongs to one thread (the engine's); a Checkpoint is immutable, may be
 // shared, and may be destroyed on any thread.
@@ -23,8 +23,8 @@ namespace baton {
 
 // Pools a checkpoint's memory belongs to. They outlive every checkpoint.
 struct PoolSet {
-  SlotPool* slots = nullptr;          // null: the layout has no state
-  std::vector<BlockPool*> blocks;     // one per KV group
+  SlotPool* slots = nullptr;       // null: the layout has no state
+  std::vector<BlockPool*> blocks;  // one per KV group
 };
 
 // A sealed bundle at rest in memory. Owns one SEALED slot and one reference per block.
@@ -68,7 +68,8 @@ class CheckpointStore {
   std::shared_ptr<const Checkpoint> Find(const ContentIdentity& identity);
 
   // The deepest checkpoint whose history is a prefix of the tokens behind `block_hashes`
-  // (PrefixChain::BlockHashes of them, rooted in base.scope), at a boundary <= max_boundary; or null.
+  // (PrefixChain::BlockHashes of them, rooted in base.scope), at a boundary <= max_boundary; or
+  // null.
   std::shared_ptr<const Checkpoint> FindDeepest(const IdentityBase& base,
                                                 std::span<const Sha256> block_hashes,
                                                 uint64_t max_boundary);
@@ -91,7 +92,7 @@ class CheckpointStore {
   void Erase(Map::iterator it);
   std::shared_ptr<const Checkpoint> Use(Map::iterator it);
 
-  Map entries_;              // by ContentIdentity::Key
+  Map entries_;                // by ContentIdentity::Key
   std::list<Sha256> recency_;  // most recent first
   Counters counters_;
 };

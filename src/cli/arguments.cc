@@ -55,8 +55,7 @@ bool Given(const std::vector<std::string>& arguments, const std::string& key) {
   });
 }
 
-std::string Append(const std::string& key, const YAML::Node& value,
-                   std::vector<std::string>* out) {
+std::string Append(const std::string& key, const YAML::Node& value, std::vector<std::string>* out) {
   if (value.IsSequence()) {
     for (const YAML::Node& item : value) {
       if (!item.IsScalar()) return "key '" + key + "' holds a nested list";
@@ -76,7 +75,8 @@ std::string Append(const std::string& key, const YAML::Node& value,
   return "";
 }
 
-std::string ReadConfig(const std::string& path, const std::vector<std::string>& given,
+std::string ReadConfig(const std::string& path,
+                       const std::vector<std::string>& given,
                        std::vector<std::string>* out) {
   YAML::Node root;
   try {

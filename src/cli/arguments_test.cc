@@ -29,8 +29,8 @@ TEST(Arguments, FlagsOfOtherEnginesAreAnsweredWithOurs) {
 }
 
 TEST(Arguments, ConfigFileBecomesFlagsAndTheCommandLineWins) {
-  const std::string path = WriteConfig(
-      "max-num-seqs: 8\nport: 9000\nenable-prefix-caching: false\napi-key: [a, b]\n");
+  const std::string path =
+      WriteConfig("max-num-seqs: 8\nport: 9000\nenable-prefix-caching: false\napi-key: [a, b]\n");
   std::vector<std::string> a = {"serve", "m", "--config", path, "--port", "1"};
   ASSERT_THAT(ExpandArguments(&a), IsEmpty());
   EXPECT_THAT(a, ElementsAre("serve", "m", "--max-num-seqs=8", "--no-enable-prefix-caching",

@@ -1,11 +1,12 @@
 // `baton check`: what is wrong or unsupported in a model, before serving it.
+#include "model/check.h"
+
 #include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/serve_flags.h"
-#include "model/check.h"
 #include "server/model_text.h"
 
 namespace baton::cli {

@@ -35,15 +35,15 @@ StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options, Blocki
                 o.worker_flags);
   };
   c->children_.push_back({"prefill", worker({"serve"}, "prefill", c->prefill_port_), nullptr, {}});
-  c->children_.push_back({"decode", worker(o.decode_command, "decode", c->decode_port_), nullptr, {}});
   c->children_.push_back(
-      {"router",
-       Join({"route", o.model_dir, "--host", o.host, "--port", std::to_string(o.port), "--prefill",
-             Loopback(c->prefill_port_), "--decode", Loopback(c->decode_port_), "--connector",
-             o.connector},
-            o.router_flags),
-       nullptr,
-       {}});
+      {"decode", worker(o.decode_command, "decode", c->decode_port_), nullptr, {}});
+  c->children_.push_back({"router",
+                          Join({"route", o.model_dir, "--host", o.host, "--port",
+                                std::to_string(o.port), "--prefill", Loopback(c->prefill_port_),
+                                "--decode", Loopback(c->decode_port_), "--connector", o.connector},
+                               o.router_flags),
+                          nullptr,
+                          {}});
   for (Child& child : c->children_) BATON_RETURN_IF_ERROR(c->Launch(&child));
   BATON_RETURN_IF_ERROR(c->AwaitReady(http));
   return c;
@@ -71,8 +71,8 @@ std::string Cluster::LogTail(const Child& child) const {
 
 Status Cluster::Launch(Child* child) {
   BATON_ASSIGN_OR_RETURN(child->process,
-                         ChildProcess::Start(
-                             options_.binary.empty() ? SelfPath() : options_.binary, child->arguments, LogPath(*child)));
+                         ChildProcess::Start(options_.binary.empty() ? SelfPath() : options_.binary,
+                                             child->arguments, LogPath(*child)));
   child->started = std::chrono::steady_clock::now();
   return absl::OkStatus();
 }

@@ -21,7 +21,7 @@ struct ClusterOptions {
   int port = 8000;  // of the router; 0: any free one
   std::string host = "127.0.0.1";
   std::string connector = "shm";
-  std::vector<std::string> worker_flags;      // passed to both workers
+  std::vector<std::string> worker_flags;  // passed to both workers
   std::vector<std::string> router_flags;
   // The subcommand line that runs the decode worker; `demo` puts its own here.
   std::vector<std::string> decode_command = {"serve"};
@@ -39,7 +39,9 @@ class Cluster {
   std::string url() const;  // of the router
   std::string prefill_url() const;
   std::string decode_url() const;
-  pid_t pid(size_t child) const { return children_[child].process->pid(); }  // 0 prefill 1 decode 2 router
+  pid_t pid(size_t child) const {
+    return children_[child].process->pid();
+  }  // 0 prefill 1 decode 2 router
   // Starts again whoever has died; call it now and then. Returns how many were restarted.
   int Supervise();
   void Stop(std::chrono::milliseconds grace);

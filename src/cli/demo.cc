@@ -30,9 +30,9 @@ struct Flags {
 // One request and what became of it.
 struct Turn {
   std::string title;
-  std::string prompt;     // the user's words
-  std::string text;       // the answer
-  std::string expected;   // the answer of an undisturbed all-in-one worker
+  std::string prompt;    // the user's words
+  std::string text;      // the answer
+  std::string expected;  // the answer of an undisturbed all-in-one worker
   Json debug;
 };
 
@@ -117,13 +117,17 @@ class Demo {
     Json talk = Json::array();
     BATON_RETURN_IF_ERROR(Ask("1. a streamed completion, prefill and decode apart",
                               "the code of amber is 4821. the code of cedar is 1730. "
-                              "what is the code of amber?", &talk));
-    BATON_RETURN_IF_ERROR(Ask("2. the same conversation resumed: both workers start from what they hold",
-                              "what is the code of cedar?", &talk));
+                              "what is the code of amber?",
+                              &talk));
+    BATON_RETURN_IF_ERROR(
+        Ask("2. the same conversation resumed: both workers start from what they hold",
+            "what is the code of cedar?", &talk));
     Json other = Json::array();
-    BATON_RETURN_IF_ERROR(Ask("3. another user; in flight, a hostile connector replaces the state by that of request 1",
-                              "the code of river is 9056. the code of stone is 2467. "
-                              "what is the code of river?", &other));
+    BATON_RETURN_IF_ERROR(Ask(
+        "3. another user; in flight, a hostile connector replaces the state by that of request 1",
+        "the code of river is 9056. the code of stone is 2467. "
+        "what is the code of river?",
+        &other));
     cluster_->Stop(std::chrono::milliseconds(3000));
     std::error_code ignored;
     fs::remove_all(logs, ignored);
@@ -133,7 +137,8 @@ class Demo {
   // Streams one turn through the router, and asks the prefill worker alone for the same, as truth.
   Status Ask(const std::string& title, const std::string& prompt, Json* messages) {
     messages->push_back({{"role", "user"}, {"content", prompt}});
-    if (!f_.json) std::printf("\n%s\n  user:      %s\n  assistant: ", title.c_str(), prompt.c_str());
+    if (!f_.json)
+      std::printf("\n%s\n  user:      %s\n  assistant: ", title.c_str(), prompt.c_str());
     SseReader reader(!f_.json);
     BATON_ASSIGN_OR_RETURN(
         const HttpAnswer answer,
@@ -163,7 +168,8 @@ class Demo {
     std::vector<std::string> problems;
     for (size_t i = 0; i < turns_.size(); ++i) {
       const Turn& t = turns_[i];
-      if (t.text != t.expected) problems.push_back(t.title + ": the text is not the undisturbed one");
+      if (t.text != t.expected)
+        problems.push_back(t.title + ": the text is not the undisturbed one");
       const int64_t rejects = t.debug.value("rejects", int64_t{-1});
       if (rejects != (i == 2 ? 1 : 0))
         problems.push_back(absl::StrCat(t.title, ": ", rejects, " rejects"));
@@ -174,8 +180,8 @@ class Demo {
   }
 
   void PrintTable() {
-    std::printf("\nhand-offs\n%-3s %-14s %8s %6s %9s %9s %8s %-9s %-10s %s\n", "", "state-id", "boundary",
-                "parts", "KV B", "state B", "ms", "connector", "recomputed", "verdict");
+    std::printf("\nhand-offs\n%-3s %-14s %8s %6s %9s %9s %8s %-9s %-10s %s\n", "", "state-id",
+                "boundary", "parts", "KV B", "state B", "ms", "connector", "recomputed", "verdict");
     for (size_t i = 0; i < turns_.size(); ++i) {
       for (const Json& h : turns_[i].debug.value("handoffs", Json::array())) {
         const std::string verdict =
@@ -195,7 +201,8 @@ class Demo {
     for (const std::string& p : problems) std::printf("UNEXPECTED: %s\n", p.c_str());
     if (ok_)
       std::printf(
-          "\nThe swapped state was refused before a token was decoded from it, asked for again, and\n"
+          "\nThe swapped state was refused before a token was decoded from it, asked for again, "
+          "and\n"
           "every answer is, to the bit, what one undisturbed process gives. Next: make up\n");
   }
 

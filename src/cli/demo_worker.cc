@@ -18,7 +18,8 @@ class SwapOnce final : public Connector {
       : hostile_(std::move(inner)), swap_handoff_(swap_handoff) {}
 
   std::string_view name() const override { return hostile_.name(); }
-  StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint, Instant deadline,
+  StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint,
+                                          Instant deadline,
                                           const CancelToken& cancel) override {
     const int handoff = handoffs_.fetch_add(1) + 1;
     if (handoff == 1) hostile_.CaptureNext();

@@ -6,8 +6,8 @@
 
 namespace baton::cli {
 
-// Serves; on the `swap_handoff`-th hand-off (counted from 1; 0: never) the state parts delivered are
-// those of an earlier one.
+// Serves; on the `swap_handoff`-th hand-off (counted from 1; 0: never) the state parts delivered
+// are those of an earlier one.
 int RunDemoWorker(const ServeFlags& flags, int swap_handoff);
 
 }  // namespace baton::cli

@@ -1,4 +1,6 @@
 // `baton golden`: compares checkpoints with reference logits and states.
+#include "model/golden.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -7,7 +9,6 @@
 
 #include "cli/command.h"
 #include "cli/serve_flags.h"
-#include "model/golden.h"
 
 namespace baton::cli {
 namespace {

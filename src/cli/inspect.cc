@@ -1,11 +1,12 @@
 // `baton inspect`: what a model costs per sequence.
+#include "model/inspect.h"
+
 #include <cstdio>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/serve_flags.h"
-#include "model/inspect.h"
 
 namespace baton::cli {
 namespace {

@@ -29,7 +29,8 @@ TEST(NoWeakening, NoFlagOfServeOrRouteTouchesVerification) {
     add(&app);
     for (const CLI::Option* option : app.get_options()) {
       const std::string name = option->get_name(false, true);
-      for (const char* word : {"verif", "digest", "unsafe", "insecure", "skip", "hostile", "fault", "trust"})
+      for (const char* word :
+           {"verif", "digest", "unsafe", "insecure", "skip", "hostile", "fault", "trust"})
         EXPECT_EQ(name.find(word), std::string::npos) << name;
       EXPECT_TRUE(option->get_envname().empty()) << name << " can be set by a variable";
     }
@@ -49,7 +50,8 @@ TEST(NoWeakening, ServingCodeCannotReachWhatWeakens) {
       const std::string text = Read(path);
       const std::string name = path.filename().string();
       if (name != "checks_for_testing.h") {
-        EXPECT_EQ(text.find("#include \"handoff/checks_for_testing.h\""), std::string::npos) << path;
+        EXPECT_EQ(text.find("#include \"handoff/checks_for_testing.h\""), std::string::npos)
+            << path;
       }
       if (name != "demo_worker.cc") {
         EXPECT_EQ(text.find("#include \"connector/hostile"), std::string::npos) << path;

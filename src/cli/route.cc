@@ -82,10 +82,10 @@ int RunRoute(const Flags& f) {
   deps.health_extra = [&] { return router.HealthExtra(); };
   server::Server server(&io, server_options, deps);
   router.StartHealthChecks();
-  const int code = ServeUntilSignal(
-      &server, f.http,
-      absl::StrCat("role router, model ", name, ", ", f.prefill.size(), " prefill and ",
-                   f.decode.size(), " decode workers"));
+  const int code =
+      ServeUntilSignal(&server, f.http,
+                       absl::StrCat("role router, model ", name, ", ", f.prefill.size(),
+                                    " prefill and ", f.decode.size(), " decode workers"));
   router.Stop();
   io.Stop();
   return code;

@@ -1,4 +1,6 @@
 // `baton serve`: one worker.
+#include "cli/serve.h"
+
 #include <cstdio>
 #include <memory>
 
@@ -6,7 +8,6 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/model_path.h"
-#include "cli/serve.h"
 #include "cli/service.h"
 
 namespace baton::cli {
@@ -14,10 +15,10 @@ namespace {
 
 std::string StartLine(const std::string& role, const std::string& name, engine::Worker& w) {
   const uint32_t slots = w.memory().slots() == nullptr ? 0 : w.memory().slots()->Stats().units;
-  std::string line = absl::StrCat(
-      "role ", role, ", model ", name, ", weights ", w.model().weight_bytes() >> 20,
-      " MiB, compute float32, ", w.memory().blocks_per_group(), " KV blocks of 16 tokens, ", slots,
-      " state slots of ", w.model().layout().slot_bytes(), " bytes");
+  std::string line = absl::StrCat("role ", role, ", model ", name, ", weights ",
+                                  w.model().weight_bytes() >> 20, " MiB, compute float32, ",
+                                  w.memory().blocks_per_group(), " KV blocks of 16 tokens, ", slots,
+                                  " state slots of ", w.model().layout().slot_bytes(), " bytes");
   for (const std::string& e : w.endpoints()) absl::StrAppend(&line, ", hand-off ", e);
   return line;
 }
@@ -47,8 +48,8 @@ server::StatusRows Rows(engine::Worker& w) {
   add("checkpoints held", s.checkpoints_held.load());
   add("preemptions", s.preemptions.load());
   if (w.memory().slots() != nullptr)
-    add("state slots used", absl::StrCat(w.memory().slots()->Stats().used, " of ",
-                                         w.memory().slots()->Stats().units));
+    add("state slots used",
+        absl::StrCat(w.memory().slots()->Stats().used, " of ", w.memory().slots()->Stats().units));
   add("bundles pulled and verified", h.verified.load());
   add("bundles offered", h.offers.load());
   add("state bytes landed", h.state_bytes.load());

@@ -111,7 +111,8 @@ int ThreadsOf(const EngineFlags& flags) {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-StatusOr<std::unique_ptr<model::Model>> LoadModel(const std::string& dir, const EngineFlags& flags) {
+StatusOr<std::unique_ptr<model::Model>> LoadModel(const std::string& dir,
+                                                  const EngineFlags& flags) {
   ThreadPool pool(ThreadsOf(flags));
   model::LoadOptions options;
   options.pool = &pool;

@@ -1,4 +1,5 @@
-// Flags shared by `serve` and whoever starts workers: names as vLLM's where the meaning is the same.
+// Flags shared by `serve` and whoever starts workers: names as vLLM's where the meaning is the
+// same.
 #ifndef BATON_CLI_SERVE_FLAGS_H_
 #define BATON_CLI_SERVE_FLAGS_H_
 

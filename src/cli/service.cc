@@ -23,8 +23,11 @@ sigset_t EndSignals() {
 
 using server::MetricSample;
 
-void Put(std::vector<MetricSample>* out, MetricSample::Type type, std::string name,
-         std::string help, double value,
+void Put(std::vector<MetricSample>* out,
+         MetricSample::Type type,
+         std::string name,
+         std::string help,
+         double value,
          std::vector<std::pair<std::string, std::string>> labels = {}) {
   out->push_back({std::move(name), std::move(help), type, std::move(labels), value});
 }

@@ -8,8 +8,8 @@
 #include "cli/serve_flags.h"
 #include "engine/worker.h"
 #include "server/metrics.h"
-#include "server/text_frontend.h"
 #include "server/server.h"
+#include "server/text_frontend.h"
 
 namespace baton::cli {
 
@@ -24,7 +24,7 @@ std::string ServedName(const HttpFlags& flags, const std::string& model_dir);
 
 // The text side of a model directory; token ids only, with a warning, if it has no tokenizer.json.
 StatusOr<std::unique_ptr<server::TextFrontend>> LoadText(const std::string& dir,
-                                                      const HttpFlags& flags);
+                                                         const HttpFlags& flags);
 
 // Gauges and counters of engine, memory and hand-off, for /metrics.
 void AddWorkerMetrics(const engine::Worker* worker, server::Metrics* metrics);

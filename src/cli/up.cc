@@ -40,7 +40,8 @@ int RunUp(const Flags& f) {
   std::printf(
       "\nready: %s  (prefill %s, decode %s)\ntry:\n"
       "  curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d "
-      "'{\"messages\":[{\"role\":\"user\",\"content\":\"the code of amber is 4821. what is the code "
+      "'{\"messages\":[{\"role\":\"user\",\"content\":\"the code of amber is 4821. what is the "
+      "code "
       "of amber?\"}],\"stream\":true,\"max_tokens\":40}'\nstop with Ctrl-C\n",
       (*cluster)->url().c_str(), (*cluster)->prefill_url().c_str(),
       (*cluster)->decode_url().c_str(), (*cluster)->url().c_str());

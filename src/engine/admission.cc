@@ -50,9 +50,8 @@ bool Core::TryStart(SequencePtr* sequence) {
   const std::vector<Sha256> hashes = PrefixChain::BlockHashes(s->base.scope, s->tokens);
   for (;;) {
     std::shared_ptr<const Checkpoint> best =
-        options_.prefix_caching
-            ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit))
-            : nullptr;
+        options_.prefix_caching ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit))
+                                : nullptr;
     const int64_t held = best == nullptr ? 0 : static_cast<int64_t>(best->boundary());
     if (s->is_job() && held == s->target) {
       const ContentIdentity identity = best->seal().identity;
@@ -245,8 +244,9 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
       std::min(static_cast<int64_t>(report.reused_tokens), s->request.prompt_len);
   s->memory.block_digests = report.block_digests;
   s->memory.sealed = static_cast<size_t>(s->pull->boundary / kBlockTokens);
-  s->record.emplace(s->base, PrefixChain(s->base.scope, std::span<const TokenId>(s->tokens).first(
-                                                            static_cast<size_t>(s->pull->boundary))));
+  s->record.emplace(s->base,
+                    PrefixChain(s->base.scope, std::span<const TokenId>(s->tokens).first(
+                                                   static_cast<size_t>(s->pull->boundary))));
   s->pull.reset();
   if (s->cancel->stop_requested()) {
     ReleaseMemory(s);

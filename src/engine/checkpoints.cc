@@ -84,12 +84,13 @@ Status Core::StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
     const auto& held = s->memory.blocks[g];
     blocks.emplace_back(held.begin(), held.begin() + n);
-    digests.emplace_back(s->memory.block_digests[g].begin(), s->memory.block_digests[g].begin() + n);
+    digests.emplace_back(s->memory.block_digests[g].begin(),
+                         s->memory.block_digests[g].begin() + n);
     for (const BlockHandle block : blocks.back())
       BATON_RETURN_IF_ERROR(pools_.blocks[g]->AddReference(block));
   }
-  auto checkpoint = std::make_shared<Checkpoint>(
-      pools_, *std::move(seal), slot, std::move(blocks), std::move(digests));
+  auto checkpoint = std::make_shared<Checkpoint>(pools_, *std::move(seal), slot, std::move(blocks),
+                                                 std::move(digests));
   s->parent = checkpoint;
   store_.Insert(std::move(checkpoint));
   stats_.checkpoints_made.fetch_add(1, std::memory_order_relaxed);
@@ -141,7 +142,8 @@ Status Core::SealJob(Sequence* s) {
 }
 
 // The same routine as for a hand-off: a checkpoint in memory is a peer that may have rotted.
-Status Core::VerifyCheckpoint(const Checkpoint& checkpoint, const ContentIdentity& expected,
+Status Core::VerifyCheckpoint(const Checkpoint& checkpoint,
+                              const ContentIdentity& expected,
                               const PrefixChain& chain) {
   const Layout& lay = layout();
   Verifier verifier;
@@ -163,9 +165,8 @@ Status Core::VerifyCheckpoint(const Checkpoint& checkpoint, const ContentIdentit
     BATON_ASSIGN_OR_RETURN(slot, pools_.slots->Acquire(*checkpoint.slot(), LeaseFor::kDigest));
   }
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
-    BATON_ASSIGN_OR_RETURN(
-        BlockLeaseSet set,
-        pools_.blocks[g]->AcquireAll(checkpoint.blocks()[g], LeaseFor::kDigest));
+    BATON_ASSIGN_OR_RETURN(BlockLeaseSet set,
+                           pools_.blocks[g]->AcquireAll(checkpoint.blocks()[g], LeaseFor::kDigest));
     blocks.push_back(std::move(set));
   }
   LandedBundle landed;

@@ -141,9 +141,8 @@ std::vector<Core::Row> Core::PlanRows() {
       if (youngest != s) status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
     }
   }
-  std::erase_if(rows, [&](const Row& r) {
-    return r.s->phase != Phase::kRunning || IsFinished(r.s);
-  });
+  std::erase_if(rows,
+                [&](const Row& r) { return r.s->phase != Phase::kRunning || IsFinished(r.s); });
   // Preempted sequences go back to the front of the queue, oldest first.
   for (auto it = running_.end(); it != running_.begin();) {
     --it;
@@ -169,14 +168,12 @@ Status Core::EnsureBlocks(Sequence* s, int64_t end) {
 Status Core::Lease(Row* row) {
   Sequence* s = row->s;
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
-    BATON_ASSIGN_OR_RETURN(
-        BlockLeaseSet set,
-        pools_.blocks[g]->AcquireAll(s->memory.blocks[g], LeaseFor::kCompute));
+    BATON_ASSIGN_OR_RETURN(BlockLeaseSet set,
+                           pools_.blocks[g]->AcquireAll(s->memory.blocks[g], LeaseFor::kCompute));
     row->blocks.push_back(std::move(set));
   }
   if (s->memory.slot.has_value()) {
-    BATON_ASSIGN_OR_RETURN(row->slot,
-                           pools_.slots->Acquire(*s->memory.slot, LeaseFor::kCompute));
+    BATON_ASSIGN_OR_RETURN(row->slot, pools_.slots->Acquire(*s->memory.slot, LeaseFor::kCompute));
   }
   return absl::OkStatus();
 }
@@ -196,9 +193,9 @@ Status Core::Forward(std::vector<Row>* rows) {
   for (size_t i = 0; i < rows->size(); ++i) {
     Row& row = (*rows)[i];
     model::BatchItem& item = batch[i];
-    item.tokens = std::span<const TokenId>(row.s->tokens)
-                      .subspan(static_cast<size_t>(row.s->boundary()),
-                               static_cast<size_t>(row.tokens));
+    item.tokens =
+        std::span<const TokenId>(row.s->tokens)
+            .subspan(static_cast<size_t>(row.s->boundary()), static_cast<size_t>(row.tokens));
     item.position = row.s->boundary();
     item.slot = row.slot.held() ? row.slot.bytes().data() : nullptr;
     for (const BlockLeaseSet& set : row.blocks) item.blocks.push_back(set.pointers());
@@ -219,9 +216,8 @@ Status Core::Forward(std::vector<Row>* rows) {
 void Core::Absorb(Row* row) {
   Sequence* s = row->s;
   // The record moves in the same place as the state: this is what sealing is checked against.
-  s->record->Advance(std::span<const TokenId>(s->tokens)
-                         .subspan(static_cast<size_t>(s->boundary()),
-                                  static_cast<size_t>(row->tokens)));
+  s->record->Advance(std::span<const TokenId>(s->tokens).subspan(static_cast<size_t>(s->boundary()),
+                                                                 static_cast<size_t>(row->tokens)));
   if (const Status sealed = SealFullBlocks(s); !sealed.ok()) {
     Finish(s, FinishReason::kError, sealed);
     return;
@@ -307,8 +303,7 @@ void Core::Notify(Sequence* s, FinishReason reason, Status error) {
   if (reason == FinishReason::kError || reason == FinishReason::kCancelled)
     s->result.error = std::move(error);
   if (reason == FinishReason::kError)
-    LogError(absl::StrCat("request ", s->owner.value, " failed: ",
-                          s->result.error.message()));
+    LogError(absl::StrCat("request ", s->owner.value, " failed: ", s->result.error.message()));
   s->sink->OnFinish(s->result);
 }
 

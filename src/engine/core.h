@@ -25,12 +25,12 @@ namespace baton::engine {
 
 struct EngineOptions {
   int threads = 1;
-  int64_t max_num_seqs = 64;    // sequences holding memory at once
-  int64_t max_waiting = 1024;   // beyond it Start fails with kResourceExhausted
-  int64_t token_budget = 256;   // rows per step, prefill and decode together
+  int64_t max_num_seqs = 64;   // sequences holding memory at once
+  int64_t max_waiting = 1024;  // beyond it Start fails with kResourceExhausted
+  int64_t token_budget = 256;  // rows per step, prefill and decode together
   bool prefix_caching = true;
-  int handoff_retries = 1;      // further tries after the first, each into fresh memory
-  bool fail_on_reject = false;  // else recompute from tokens
+  int handoff_retries = 1;             // further tries after the first, each into fresh memory
+  bool fail_on_reject = false;         // else recompute from tokens
   bool serve_from_cache_only = false;  // decode role: never compute for a peer
   Duration handoff_timeout = std::chrono::seconds(120);
   int pull_threads = 16;
@@ -129,7 +129,8 @@ class Core {
   void AfterFailedPull(SequencePtr sequence, const Status& status);
 
   // checkpoints.cc
-  Status VerifyCheckpoint(const Checkpoint& checkpoint, const ContentIdentity& expected,
+  Status VerifyCheckpoint(const Checkpoint& checkpoint,
+                          const ContentIdentity& expected,
                           const PrefixChain& chain);
   StatusOr<Seal> MakeSeal(const Sequence& s, int64_t boundary, std::optional<SlotHandle> slot);
   Status SealFullBlocks(Sequence* s);

@@ -63,8 +63,9 @@ Status Validate(const GenerateRequest& r, int64_t vocab, int64_t max_model_len) 
   const auto n = static_cast<int64_t>(r.prompt.size());
   if (n == 0) return absl::InvalidArgumentError("prompt is empty; send at least one token");
   if (n >= max_model_len)
-    return absl::InvalidArgumentError(absl::StrCat("prompt has ", n, " tokens; this server's context is ",
-                                                   max_model_len, " tokens, prompt and output together"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt has ", n, " tokens; this server's context is ", max_model_len,
+                     " tokens, prompt and output together"));
   for (TokenId t : r.prompt)
     if (t >= vocab)
       return absl::InvalidArgumentError(
@@ -139,7 +140,8 @@ StatusOr<std::shared_ptr<Generation>> Engine::Start(GenerateRequest request,
   return std::shared_ptr<Generation>(handle);
 }
 
-StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask, Instant deadline,
+StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask,
+                                                        Instant deadline,
                                                         const CancelToken& cancel) {
   struct Wait {
     Mutex mu;
@@ -276,8 +278,7 @@ void Engine::PullMain() {
       task = std::move(pulls_.front());
       pulls_.pop_front();
     }
-    auto result =
-        std::make_shared<PullResult>(deps_.client->Pull(task.request, task.cancel));
+    auto result = std::make_shared<PullResult>(deps_.client->Pull(task.request, task.cancel));
     Post([owner = task.owner, result](Core& core) { core.OnPulled(owner, std::move(*result)); });
   }
 }

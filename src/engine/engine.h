@@ -43,7 +43,8 @@ class Engine final : public Generator, public BundleProvider {
 
   // Computes (or finds) the bundle of the ask and pins it. A cancel or the deadline ends the
   // computation.
-  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask, Instant deadline,
+  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
+                                                  Instant deadline,
                                                   const CancelToken& cancel) override;
 
   // Refuses new requests with kUnavailable from now on; running ones go on.

@@ -32,7 +32,7 @@ struct SamplingParams {
   double repetition_penalty = 1.0;  // over prompt and output
   uint64_t seed = 0;                // random numbers are a function of (seed, position)
   int64_t max_tokens = 16;
-  int64_t min_tokens = 0;           // eos and stop ids are masked before
+  int64_t min_tokens = 0;  // eos and stop ids are masked before
   bool ignore_eos = false;
   std::vector<TokenId> stop_token_ids;  // eos ids included by the caller unless ignore_eos
   int32_t logprobs = -1;                // -1: none; k >= 0: chosen token and k most likely
@@ -42,7 +42,7 @@ struct GenerateRequest {
   std::vector<TokenId> prompt;  // for a continuation: original prompt + tokens already emitted
   int64_t prompt_len = 0;       // original prompt length; 0 means prompt.size()
   SamplingParams sampling;
-  std::string cache_salt;       // tenant; separates state from token 0
+  std::string cache_salt;  // tenant; separates state from token 0
   // Tokens of the rendered conversation before the generation prompt; a checkpoint is kept at the
   // grid boundary below it. 0: use the prompt's own hand-off boundary.
   int64_t conversation_len = 0;
@@ -69,20 +69,20 @@ struct HandoffRecord {
   int64_t parts = 0;
   int64_t kv_bytes = 0;
   int64_t state_bytes = 0;
-  double milliseconds = 0;        // pull and verification, without waiting for the computation
-  double wait_milliseconds = 0;   // from the ask to the offer
+  double milliseconds = 0;       // pull and verification, without waiting for the computation
+  double wait_milliseconds = 0;  // from the ask to the offer
   std::string connector;
   bool verified = false;
-  std::string reason;             // reason code if rejected
+  std::string reason;  // reason code if rejected
   std::string message;
 };
 
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;          // of the prompt, not computed anywhere for this request
-  int64_t local_prefill_tokens = 0;   // prompt tokens computed by the worker that decodes
-  int64_t recomputed_tokens = 0;      // prompt tokens computed here because a hand-off failed
+  int64_t cached_tokens = 0;         // of the prompt, not computed anywhere for this request
+  int64_t local_prefill_tokens = 0;  // prompt tokens computed by the worker that decodes
+  int64_t recomputed_tokens = 0;     // prompt tokens computed here because a hand-off failed
   int64_t rejects = 0;
 };
 

@@ -17,13 +17,15 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 Status OutOfRange(std::string_view name, double value, std::string_view range) {
   return absl::InvalidArgumentError(
-      absl::StrCat(absl::string_view(name.data(), name.size()), " is ", value, "; allowed: ",
-                   absl::string_view(range.data(), range.size())));
+      absl::StrCat(absl::string_view(name.data(), name.size()), " is ", value,
+                   "; allowed: ", absl::string_view(range.data(), range.size())));
 }
 
 // Most likely first, the lower id first among equals.
-void SortByLogit(std::span<const float> logits, std::vector<TokenId>::iterator begin,
-                 std::vector<TokenId>::iterator mid, std::vector<TokenId>::iterator end) {
+void SortByLogit(std::span<const float> logits,
+                 std::vector<TokenId>::iterator begin,
+                 std::vector<TokenId>::iterator mid,
+                 std::vector<TokenId>::iterator end) {
   std::partial_sort(begin, mid, end, [&](TokenId a, TokenId b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
   });
@@ -89,8 +91,10 @@ TokenId Draw(std::span<const TokenId> order, std::span<const float> weights, dou
   return order[last];
 }
 
-TokenId DrawWithTemperature(std::span<const float> logits, const SampleInput& in,
-                            const SamplingParams& p, SamplerScratch* s) {
+TokenId DrawWithTemperature(std::span<const float> logits,
+                            const SampleInput& in,
+                            const SamplingParams& p,
+                            SamplerScratch* s) {
   const size_t vocab = logits.size();
   const bool limited = (p.top_k > 0 && p.top_k < static_cast<int64_t>(vocab));
   const bool sorted = limited || p.top_p < 1.0 || p.min_p > 0;
@@ -105,8 +109,7 @@ TokenId DrawWithTemperature(std::span<const float> logits, const SampleInput& in
   const float inverse = static_cast<float>(1.0 / p.temperature);
   const float max = logits[sorted ? s->order[0] : ArgMax(logits)];
   s->weights.resize(n);
-  for (size_t i = 0; i < n; ++i)
-    s->weights[i] = kernel::Exp((logits[s->order[i]] - max) * inverse);
+  for (size_t i = 0; i < n; ++i) s->weights[i] = kernel::Exp((logits[s->order[i]] - max) * inverse);
   if (sorted) n = Nucleus(std::span(s->weights).first(n), p);
   const double u = CounterUniform(p.seed, static_cast<uint64_t>(in.position), 0);
   return Draw(std::span(s->order).first(n), std::span(s->weights).first(n), u);

@@ -19,16 +19,16 @@ namespace baton::engine {
 Status ValidateSampling(const SamplingParams& params, int64_t vocab_size);
 
 struct SampleInput {
-  std::span<const float> logits;       // [vocab], finite
-  std::span<const TokenId> history;    // prompt and output so far, for the repetition penalty
-  int64_t position = 0;                // index of the token being chosen in the whole sequence
-  int64_t output_tokens = 0;           // already emitted, for min_tokens
+  std::span<const float> logits;     // [vocab], finite
+  std::span<const TokenId> history;  // prompt and output so far, for the repetition penalty
+  int64_t position = 0;              // index of the token being chosen in the whole sequence
+  int64_t output_tokens = 0;         // already emitted, for min_tokens
 };
 
 struct Sample {
   TokenId token = 0;
-  float logprob = 0;                                // of the unmodified distribution
-  std::vector<std::pair<TokenId, float>> top;       // params.logprobs entries, most likely first
+  float logprob = 0;                           // of the unmodified distribution
+  std::vector<std::pair<TokenId, float>> top;  // params.logprobs entries, most likely first
 };
 
 struct SamplerScratch {

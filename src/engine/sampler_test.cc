@@ -10,7 +10,9 @@
 namespace baton::engine {
 namespace {
 
-Sample Pick(const std::vector<float>& logits, const SamplingParams& p, int64_t position = 0,
+Sample Pick(const std::vector<float>& logits,
+            const SamplingParams& p,
+            int64_t position = 0,
             std::vector<TokenId> history = {}) {
   SamplerScratch scratch;
   SampleInput in;

@@ -15,14 +15,14 @@
 namespace baton::engine {
 
 struct SchedulableSequence {
-  int64_t boundary = 0;     // tokens absorbed
-  int64_t known = 0;        // tokens known (prompt and sampled); boundary < known when runnable
-  int64_t next_stop = 0;    // 0: none; else a boundary > `boundary` where a chunk must end
+  int64_t boundary = 0;   // tokens absorbed
+  int64_t known = 0;      // tokens known (prompt and sampled); boundary < known when runnable
+  int64_t next_stop = 0;  // 0: none; else a boundary > `boundary` where a chunk must end
 };
 
 struct PlannedChunk {
-  size_t index;     // into the span given to PlanStep
-  int64_t tokens;   // >= 1
+  size_t index;    // into the span given to PlanStep
+  int64_t tokens;  // >= 1
 };
 
 // `sequences` in order of arrival. Returns chunks in the same order; the sum of tokens is at most

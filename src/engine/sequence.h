@@ -36,9 +36,9 @@ struct PullPlan {
 // Blocks and slot of a sequence. Blocks below `sealed` are SEALED (shared), the rest LIVE.
 struct SequenceMemory {
   std::optional<SlotHandle> slot;
-  std::vector<std::vector<BlockHandle>> blocks;          // per group, from token 0
-  std::vector<std::vector<Digest128>> block_digests;     // per group, of sealed blocks
-  size_t sealed = 0;                                     // full blocks sealed, same for all groups
+  std::vector<std::vector<BlockHandle>> blocks;       // per group, from token 0
+  std::vector<std::vector<Digest128>> block_digests;  // per group, of sealed blocks
+  size_t sealed = 0;                                  // full blocks sealed, same for all groups
 };
 
 // What a prefill job delivers; called once, on the engine's thread. `reused` tokens of it were not
@@ -80,9 +80,7 @@ struct Sequence {
     return record.has_value() ? static_cast<int64_t>(record->boundary()) : 0;
   }
   int64_t known() const { return is_job() ? target : static_cast<int64_t>(tokens.size()); }
-  int64_t output_tokens() const {
-    return static_cast<int64_t>(tokens.size()) - request.prompt_len;
-  }
+  int64_t output_tokens() const { return static_cast<int64_t>(tokens.size()) - request.prompt_len; }
   // The next boundary at which a chunk must end, or 0.
   int64_t NextStop() const {
     auto it = stops.upper_bound(boundary());

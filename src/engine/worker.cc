@@ -19,10 +19,10 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   options.memory.shareable = true;
   BATON_ASSIGN_OR_RETURN(w->memory_, NodeMemory::Create(model->layout(), options.memory));
 
-  w->connectors_ = options.connectors != nullptr
-                       ? std::move(options.connectors)
-                       : std::make_unique<ConnectorSet>(
-                             ConnectorSet::Standard(&w->clock_, options.hub));
+  w->connectors_ =
+      options.connectors != nullptr
+          ? std::move(options.connectors)
+          : std::make_unique<ConnectorSet>(ConnectorSet::Standard(&w->clock_, options.hub));
   HandoffClientOptions client;
   client.self = w->self_;
   const PoolSet pools = w->memory_->pools();
@@ -39,7 +39,8 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   // engine runs.
   struct Late final : BundleProvider {
     BundleProvider* target = nullptr;
-    StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask, Instant deadline,
+    StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
+                                                    Instant deadline,
                                                     const CancelToken& cancel) override {
       return target->Provide(ask, deadline, cancel);
     }

@@ -1,5 +1,5 @@
-// The engine around a model, with the model replaced by a rolling hash: scheduling, memory pressure,
-// cancellation, draining, hand-off in both directions, retries.
+// The engine around a model, with the model replaced by a rolling hash: scheduling, memory
+// pressure, cancellation, draining, hand-off in both directions, retries.
 #include "base/rng.h"
 #include "gtest/gtest.h"
 #include "support/deployment.h"
@@ -136,10 +136,12 @@ TEST_P(EngineTest, ContinuationElsewhereIsTheSameStream) {
     Deployment other(model_, options);
     GenerateRequest rest = whole;
     rest.prompt_len = 70;
-    rest.prompt.insert(rest.prompt.end(), tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(cut));
+    rest.prompt.insert(rest.prompt.end(), tokens.begin(),
+                       tokens.begin() + static_cast<ptrdiff_t>(cut));
     auto tail = other.Start(rest);
     EXPECT_EQ(tail->Wait().reason, FinishReason::kLength);
-    EXPECT_EQ(tail->tokens(), std::vector<TokenId>(tokens.begin() + static_cast<ptrdiff_t>(cut), tokens.end()));
+    EXPECT_EQ(tail->tokens(),
+              std::vector<TokenId>(tokens.begin() + static_cast<ptrdiff_t>(cut), tokens.end()));
   }
 }
 
@@ -236,11 +238,10 @@ TEST_P(EngineTest, AbsurdRequestsAreRefusedByName) {
   refuse(r, "top_p");
 }
 
-INSTANTIATE_TEST_SUITE_P(Connectors, EngineTest, ::testing::Values("", "inproc", "shm", "tcp"),
-                         [](const auto& info) {
-                           return std::string(info.param).empty() ? "all_in_one"
-                                                                  : std::string(info.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Connectors, EngineTest, ::testing::Values("", "inproc", "shm", "tcp"), [](const auto& info) {
+      return std::string(info.param).empty() ? "all_in_one" : std::string(info.param);
+    });
 
 }  // namespace
 }  // namespace baton::testing

@@ -30,7 +30,9 @@ std::vector<GenerateRequest> Requests(const model::Model& model, size_t count, b
 }
 
 // Every hand-off moved exactly what the layout says, over the connector asked for.
-void ExpectHonest(const Deployment& d, const GenerateRequest& r, const GenerateResult& result,
+void ExpectHonest(const Deployment& d,
+                  const GenerateRequest& r,
+                  const GenerateResult& result,
                   const std::string& connector) {
   EXPECT_EQ(result.reason, engine::FinishReason::kLength) << result.error;
   EXPECT_EQ(result.usage.rejects, 0);
@@ -53,7 +55,8 @@ void ExpectHonest(const Deployment& d, const GenerateRequest& r, const GenerateR
 }
 
 // First turn of all requests at once, then a second turn that continues each conversation.
-std::vector<Outcome> RunTwoTurns(Deployment& d, const std::vector<GenerateRequest>& requests,
+std::vector<Outcome> RunTwoTurns(Deployment& d,
+                                 const std::vector<GenerateRequest>& requests,
                                  const std::string& connector) {
   std::vector<Outcome> outcomes;
   std::vector<std::shared_ptr<Collector>> sinks;
@@ -110,9 +113,9 @@ TEST_P(Equality, SameBitsHoweverServed) {
       const std::vector<Outcome> cold = RunCold(model, requests);
       for (const std::string connector : {"", "inproc", "shm", "tcp"}) {
         for (const int threads : {1, 2}) {
-          SCOPED_TRACE(::testing::Message() << "connector '" << connector << "', " << count
-                                            << " requests, greedy " << greedy << ", " << threads
-                                            << " threads");
+          SCOPED_TRACE(::testing::Message()
+                       << "connector '" << connector << "', " << count << " requests, greedy "
+                       << greedy << ", " << threads << " threads");
           DeploymentOptions options;
           options.connector = connector;
           options.threads = threads;
@@ -143,9 +146,13 @@ TEST_P(Equality, AnotherHistoryGivesAnotherHash) {
   EXPECT_NE(RunCold(model, requests)[0].hash, a[0].hash);
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Equality,
-                         ::testing::Values("short/llama", "short/granitemoehybrid",
-                                           "short/bamba", "short/jamba", "demo"),
+INSTANTIATE_TEST_SUITE_P(Goldens,
+                         Equality,
+                         ::testing::Values("short/llama",
+                                           "short/granitemoehybrid",
+                                           "short/bamba",
+                                           "short/jamba",
+                                           "demo"),
                          [](const auto& info) {
                            std::string name = info.param;
                            return name.substr(name.find('/') + 1);

@@ -32,7 +32,8 @@ struct Reply {
   std::string body;
 };
 
-std::unique_ptr<Cluster> StartCluster(const std::string& model_dir, const std::string& connector,
+std::unique_ptr<Cluster> StartCluster(const std::string& model_dir,
+                                      const std::string& connector,
                                       std::vector<std::string> worker_flags = {}) {
   ClusterOptions options;
   options.binary = BATON_BINARY;
@@ -80,7 +81,8 @@ Reply Complete(BlockingHttp* http, const std::string& url, const Json& body) {
 std::vector<engine::GenerateRequest> Requests(const model::Model& m, size_t count, bool greedy) {
   std::vector<engine::GenerateRequest> out(count);
   for (size_t i = 0; i < count; ++i) {
-    out[i].prompt = RandomPrompt((greedy ? 40 : 240) + 1000 * count + i, 20 + 37 * i % 180, m.vocab_size());
+    out[i].prompt =
+        RandomPrompt((greedy ? 40 : 240) + 1000 * count + i, 20 + 37 * i % 180, m.vocab_size());
     out[i].sampling.max_tokens = 24;
     out[i].sampling.temperature = greedy ? 0 : 0.9;
     out[i].sampling.top_p = greedy ? 1 : 0.9;
@@ -143,7 +145,8 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
             const Json& h = usage["handoffs"][0];
             EXPECT_EQ(h["connector"], connector);
             EXPECT_EQ(h["state_bytes"].get<uint64_t>(), layout.state_payload_bytes());
-            EXPECT_EQ(h["kv_bytes"].get<uint64_t>(), layout.KvPayloadBytes(static_cast<uint64_t>(g)));
+            EXPECT_EQ(h["kv_bytes"].get<uint64_t>(),
+                      layout.KvPayloadBytes(static_cast<uint64_t>(g)));
           }
           // The next turn continues this one.
           auto& prompt = requests[i].prompt;
@@ -156,11 +159,13 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Processes,
+INSTANTIATE_TEST_SUITE_P(Models,
+                         Processes,
                          ::testing::Values("test/golden/short/llama",
                                            "test/golden/short/granitemoehybrid",
                                            "test/golden/short/bamba",
-                                           "test/golden/short/jamba", "models/demo"),
+                                           "test/golden/short/jamba",
+                                           "models/demo"),
                          [](const auto& info) {
                            const std::string s = info.param;
                            return s.substr(s.rfind('/') + 1);
@@ -351,9 +356,10 @@ TEST_F(DemoProcesses, ClientGoneInMidStreamFreesTheWorker) {
   for (int i = 0; i < 20; ++i) {
     const int fd = ConnectTo(port);
     const std::string text = body.dump();
-    const std::string request = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
-                                "application/json\r\nContent-Length: " +
-                                std::to_string(text.size()) + "\r\n\r\n" + text;
+    const std::string request =
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        "application/json\r\nContent-Length: " +
+        std::to_string(text.size()) + "\r\n\r\n" + text;
     ASSERT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(request.size()));
     char buffer[512];
@@ -364,8 +370,9 @@ TEST_F(DemoProcesses, ClientGoneInMidStreamFreesTheWorker) {
   bool idle = false;
   for (int i = 0; i < 200 && !idle; ++i) {
     const auto metrics = http.Get(cluster->decode_url() + "/metrics");
-    idle = metrics.ok() &&
-           metrics->body.find("baton:num_requests_running{model_name=\"demo\"} 0") != std::string::npos;
+    idle =
+        metrics.ok() && metrics->body.find("baton:num_requests_running{model_name=\"demo\"} 0") !=
+                            std::string::npos;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   EXPECT_TRUE(idle) << "requests of clients that left still run";

@@ -1,8 +1,9 @@
 // Faults that other engines answer with fluent wrong text, injected between two real workers over
 // real models. For each: (a) refused with its reason before a token is decoded, (b) the request
-// still gets the tokens and logits of an undisturbed run, (c) a request running beside it changes by
-// no bit, (d) nothing leaks. Each has a twin: the same injection with its checks switched off, which
-// must reach compute. The hand-off's own tests (src/handoff) have the same catalogue on bytes.
+// still gets the tokens and logits of an undisturbed run, (c) a request running beside it changes
+// by no bit, (d) nothing leaks. Each has a twin: the same injection with its checks switched off,
+// which must reach compute. The hand-off's own tests (src/handoff) have the same catalogue on
+// bytes.
 #include <functional>
 #include <thread>
 
@@ -27,7 +28,7 @@ using ::testing::Contains;
 // What a fault needs to know of the model under test.
 struct Target {
   const Layout* layout;
-  uint64_t boundary;  // of the attacked hand-off
+  uint64_t boundary;                             // of the attacked hand-off
   std::shared_ptr<const CapturedPull> captured;  // of the hand-off before it
 };
 
@@ -35,8 +36,8 @@ struct Fault {
   std::string id;
   std::vector<std::string> reasons;  // any of these is the fault's own
   std::vector<Check> twin_off;       // with these off it must reach compute; empty: no twin here
-  std::function<Attack(const Target&)> attack;         // on the receiver's side
-  std::function<SourceAttack(const Target&)> source;   // or on the source's
+  std::function<Attack(const Target&)> attack;        // on the receiver's side
+  std::function<SourceAttack(const Target&)> source;  // or on the source's
   bool needs_state = false;
   bool needs_kv = false;
 };
@@ -62,66 +63,183 @@ std::vector<Fault> Catalogue() {
   const std::string digest = "digest_mismatch", block = "block_digest_mismatch";
   std::vector<Fault> faults;
   auto add = [&](Fault f) { faults.push_back(std::move(f)); };
-  add({"F01_state_of_another_request", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); }, {}, true, false});
-  add({"F01_kv_of_another_request", {block}, {Check::kBlockDigest},
+  add({"F01_state_of_another_request",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); },
+       {},
+       true,
+       false});
+  add({"F01_kv_of_another_request",
+       {block},
+       {Check::kBlockDigest},
        [](const Target& t) {
          return SubstitutePayload(t.captured, [](PartKey k) { return !IsStatePart(k); });
-       }, {}, false, true});
-  add({"F03_state_of_an_earlier_step", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); }, {}, true, false});
-  add({"F23_kv_at_n_state_at_m", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); }, {}, true, true});
-  add({"F06_two_layers_swapped", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return SwapParts(Part(*t.layout, "ssm"), OtherLayer(*t.layout, "ssm")); },
-       {}, true, false});
-  add({"F06_two_conv_windows_swapped", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return SwapParts(Part(*t.layout, "conv"), OtherLayer(*t.layout, "conv")); },
-       {}, true, false});
-  add({"F06_kv_blocks_swapped", {block}, {Check::kBlockDigest},
-       [](const Target&) { return SwapParts(BlockPartKey(0, 0), BlockPartKey(0, 1)); }, {}, false, true});
-  add({"F07_conv_window_never_sent", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return ZeroPart(Part(*t.layout, "conv")); }, {}, true, false});
-  add({"F07_part_missing_from_the_offer", {"missing_part"}, {},
-       [](const Target& t) { return DropOfferedPart(FirstState(*t.layout)); }, {}, true, false});
-  add({"F08_success_moving_nothing", {"short_transfer"}, {Check::kLanded, Check::kStateDigest, Check::kBlockDigest, Check::kFinite},
-       [](const Target&) { return MoveNothing(false); }, {}, false, false});
-  add({"F08_success_claiming_all_moved", {digest, block}, {Check::kStateDigest, Check::kBlockDigest, Check::kFinite},
-       [](const Target&) { return MoveNothing(true); }, {}, false, false});
-  add({"F09_torn", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return TearPart(Part(*t.layout, "ssm")); }, {}, true, false});
-  add({"F10_bit_in_state", {digest}, {Check::kStateDigest},
-       [](const Target& t) { return FlipBytes(Part(*t.layout, "ssm"), 5, 1, 0x40); }, {}, true, false});
-  add({"F10_cache_line_in_conv", {digest}, {Check::kStateDigest, Check::kFinite},
-       [](const Target& t) { return FlipBytes(Part(*t.layout, "conv"), 0, 64, 0x11); }, {}, true, false});
-  add({"F10_page_in_kv", {block}, {Check::kBlockDigest, Check::kFinite},
-       [](const Target&) { return FlipBytes(BlockPartKey(0, 0), 0, 4096, 0x05); }, {}, false, true});
-  add({"F10_bit_in_the_offer", {"malformed"}, {},
-       [](const Target&) { return FlipOfferBit(777, false); }, {}, false, false});
-  add({"F10_bit_in_the_seal", {"malformed"}, {},
-       [](const Target&) { return FlipSealBit(333); }, {}, false, false});
-  add({"F11_bundle_one_block_short", {"boundary_mismatch"}, {}, {},
-       [](const Target&) { return ServeShorter(16); }, false, false});
-  add({"F14_another_tenants_scope", {"scope_mismatch"}, {}, {},
-       [](const Target&) { return ServeOtherScope(ScopeOf("someone else")); }, false, false});
-  add({"F28_a_digest_is_absent", {"digest_algorithm"}, {}, {},
-       [](const Target&) { return OmitDigest(0); }, true, false});
-  add({"F28_other_algorithm", {"digest_algorithm"}, {}, {},
-       [](const Target&) { return NameOtherAlgorithm(); }, false, false});
-  add({"F29_nan_in_state", {digest, "non_finite"}, {},
-       [](const Target& t) { return InjectNaN(Part(*t.layout, "ssm")); }, {}, true, false});
-  add({"F30_hostile_count_inside_a_valid_checksum", {"malformed"}, {},
+       },
+       {},
+       false,
+       true});
+  add({"F03_state_of_an_earlier_step",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); },
+       {},
+       true,
+       false});
+  add({"F23_kv_at_n_state_at_m",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) { return SubstitutePayload(t.captured, IsStatePart); },
+       {},
+       true,
+       true});
+  add({"F06_two_layers_swapped",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) {
+         return SwapParts(Part(*t.layout, "ssm"), OtherLayer(*t.layout, "ssm"));
+       },
+       {},
+       true,
+       false});
+  add({"F06_two_conv_windows_swapped",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) {
+         return SwapParts(Part(*t.layout, "conv"), OtherLayer(*t.layout, "conv"));
+       },
+       {},
+       true,
+       false});
+  add({"F06_kv_blocks_swapped",
+       {block},
+       {Check::kBlockDigest},
+       [](const Target&) { return SwapParts(BlockPartKey(0, 0), BlockPartKey(0, 1)); },
+       {},
+       false,
+       true});
+  add({"F07_conv_window_never_sent",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) { return ZeroPart(Part(*t.layout, "conv")); },
+       {},
+       true,
+       false});
+  add({"F07_part_missing_from_the_offer",
+       {"missing_part"},
+       {},
+       [](const Target& t) { return DropOfferedPart(FirstState(*t.layout)); },
+       {},
+       true,
+       false});
+  add({"F08_success_moving_nothing",
+       {"short_transfer"},
+       {Check::kLanded, Check::kStateDigest, Check::kBlockDigest, Check::kFinite},
+       [](const Target&) { return MoveNothing(false); },
+       {},
+       false,
+       false});
+  add({"F08_success_claiming_all_moved",
+       {digest, block},
+       {Check::kStateDigest, Check::kBlockDigest, Check::kFinite},
+       [](const Target&) { return MoveNothing(true); },
+       {},
+       false,
+       false});
+  add({"F09_torn",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) { return TearPart(Part(*t.layout, "ssm")); },
+       {},
+       true,
+       false});
+  add({"F10_bit_in_state",
+       {digest},
+       {Check::kStateDigest},
+       [](const Target& t) { return FlipBytes(Part(*t.layout, "ssm"), 5, 1, 0x40); },
+       {},
+       true,
+       false});
+  add({"F10_cache_line_in_conv",
+       {digest},
+       {Check::kStateDigest, Check::kFinite},
+       [](const Target& t) { return FlipBytes(Part(*t.layout, "conv"), 0, 64, 0x11); },
+       {},
+       true,
+       false});
+  add({"F10_page_in_kv",
+       {block},
+       {Check::kBlockDigest, Check::kFinite},
+       [](const Target&) { return FlipBytes(BlockPartKey(0, 0), 0, 4096, 0x05); },
+       {},
+       false,
+       true});
+  add({"F10_bit_in_the_offer",
+       {"malformed"},
+       {},
+       [](const Target&) { return FlipOfferBit(777, false); },
+       {},
+       false,
+       false});
+  add({"F10_bit_in_the_seal",
+       {"malformed"},
+       {},
+       [](const Target&) { return FlipSealBit(333); },
+       {},
+       false,
+       false});
+  add({"F11_bundle_one_block_short",
+       {"boundary_mismatch"},
+       {},
+       {},
+       [](const Target&) { return ServeShorter(16); },
+       false,
+       false});
+  add({"F14_another_tenants_scope",
+       {"scope_mismatch"},
+       {},
+       {},
+       [](const Target&) { return ServeOtherScope(ScopeOf("someone else")); },
+       false,
+       false});
+  add({"F28_a_digest_is_absent",
+       {"digest_algorithm"},
+       {},
+       {},
+       [](const Target&) { return OmitDigest(0); },
+       true,
+       false});
+  add({"F28_other_algorithm",
+       {"digest_algorithm"},
+       {},
+       {},
+       [](const Target&) { return NameOtherAlgorithm(); },
+       false,
+       false});
+  add({"F29_nan_in_state",
+       {digest, "non_finite"},
+       {},
+       [](const Target& t) { return InjectNaN(Part(*t.layout, "ssm")); },
+       {},
+       true,
+       false});
+  add({"F30_hostile_count_inside_a_valid_checksum",
+       {"malformed"},
+       {},
        [](const Target&) {
          return PatchOffer(kOfferSealLengthAt, {0xFF, 0xFF, 0xFF, 0x7F});
-       }, {}, false, false});
+       },
+       {},
+       false,
+       false});
   return faults;
 }
 
 struct Bench {
   std::shared_ptr<const model::Model> model;
   std::string connector;
-  HostileConnector* hostile = nullptr;   // of the decode worker
-  HostileProvider* provider = nullptr;   // of the prefill worker
+  HostileConnector* hostile = nullptr;  // of the decode worker
+  HostileProvider* provider = nullptr;  // of the prefill worker
   std::unique_ptr<Deployment> d;
 
   Bench(std::shared_ptr<const model::Model> m, std::string c, Checks checks)
@@ -181,9 +299,10 @@ std::shared_ptr<Collector> Attacked(Bench& b, const Fault& fault, const Generate
   }
   b.hostile->CaptureNext();
   EXPECT_EQ(b.d->Start(first)->Wait().usage.rejects, 0);
-  const Target target{&b.model->layout(),
-                      static_cast<uint64_t>(HandoffBoundary(static_cast<int64_t>(victim.prompt.size()))),
-                      b.hostile->captured()};
+  const Target target{
+      &b.model->layout(),
+      static_cast<uint64_t>(HandoffBoundary(static_cast<int64_t>(victim.prompt.size()))),
+      b.hostile->captured()};
   EXPECT_NE(target.captured, nullptr);
   if (fault.attack) b.hostile->Arm(fault.attack(target), 1);
   if (fault.source) b.provider->Arm(fault.source(target), 1);
@@ -280,7 +399,9 @@ TEST_P(Faults, F04LateReadOfReusedMemory) {
   HostileConnector* hostile = nullptr;
   DeploymentOptions options;
   options.connector = connector;
-  options.tweak_prefill = [](engine::WorkerOptions* o) { o->lease = std::chrono::milliseconds(60); };
+  options.tweak_prefill = [](engine::WorkerOptions* o) {
+    o->lease = std::chrono::milliseconds(60);
+  };
   options.tweak_decode = [&](engine::WorkerOptions* o) {
     o->connectors = std::make_unique<ConnectorSet>(ConnectorSet::Standard(&clock, o->hub));
     auto wrapped = std::make_unique<HostileConnector>(o->connectors->Take(connector));
@@ -290,23 +411,25 @@ TEST_P(Faults, F04LateReadOfReusedMemory) {
   Deployment d(model, options);
   const GenerateRequest victim = Request(1, 75, model->vocab_size());
   const Outcome truth = Undisturbed(model, victim);
-  hostile->Arm(BeforePull([&] {
-                 std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                 d.prefill().engine().RunOnEngineThread([](engine::Core& c) { c.DropCheckpoints(); });
-                 for (uint64_t i = 0; i < 4; ++i) {  // new owners for what was freed
-                   auto other = std::make_shared<Collector>();
-                   (void)d.prefill().engine().Start(Request(60 + i, 75, model->vocab_size()), other);
-                   other->Wait();
-                 }
-               },
-               true),
-               1);
+  hostile->Arm(
+      BeforePull(
+          [&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            d.prefill().engine().RunOnEngineThread([](engine::Core& c) { c.DropCheckpoints(); });
+            for (uint64_t i = 0; i < 4; ++i) {  // new owners for what was freed
+              auto other = std::make_shared<Collector>();
+              (void)d.prefill().engine().Start(Request(60 + i, 75, model->vocab_size()), other);
+              other->Wait();
+            }
+          },
+          true),
+      1);
   auto sink = d.Start(victim);
   const auto& result = sink->Wait();
   ASSERT_FALSE(result.handoffs.empty());
   EXPECT_FALSE(result.handoffs[0].verified);
-  EXPECT_THAT(result.handoffs[0].reason, AnyOf("lease_expired", "peer_unavailable", "digest_mismatch",
-                                               "block_digest_mismatch"));
+  EXPECT_THAT(result.handoffs[0].reason, AnyOf("lease_expired", "peer_unavailable",
+                                               "digest_mismatch", "block_digest_mismatch"));
   EXPECT_EQ((Outcome{sink->tokens(), sink->logits_hash()}), truth);
   d.ExpectNothingLeaks();
 }
@@ -348,19 +471,22 @@ TEST_P(FaultsAcrossHubs, F14OtherWeightsAreRefusedAtHello) {
   EXPECT_EQ((Outcome{sink->tokens(), sink->logits_hash()}), truth);
 }
 
-const auto kGoldens = ::testing::Values("short/llama", "short/granitemoehybrid", "short/bamba",
-                                        "short/jamba");
-const auto kModels = ::testing::Values("short/llama", "short/granitemoehybrid", "short/bamba",
-                                       "short/jamba", "demo");
+const auto kGoldens =
+    ::testing::Values("short/llama", "short/granitemoehybrid", "short/bamba", "short/jamba");
+const auto kModels = ::testing::Values(
+    "short/llama", "short/granitemoehybrid", "short/bamba", "short/jamba", "demo");
 std::string NameOf(const ::testing::TestParamInfo<Param>& info) {
   const std::string dir = std::get<0>(info.param);
   return dir.substr(dir.find('/') + 1) + "_" + std::get<1>(info.param);
 }
-INSTANTIATE_TEST_SUITE_P(Models, Faults,
+INSTANTIATE_TEST_SUITE_P(Models,
+                         Faults,
                          ::testing::Combine(kModels, ::testing::Values("inproc", "shm", "tcp")),
                          NameOf);
-INSTANTIATE_TEST_SUITE_P(Models, FaultsAcrossHubs,
-                         ::testing::Combine(kGoldens, ::testing::Values("shm", "tcp")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Models,
+                         FaultsAcrossHubs,
+                         ::testing::Combine(kGoldens, ::testing::Values("shm", "tcp")),
+                         NameOf);
 
 }  // namespace
 }  // namespace baton::testing

@@ -15,7 +15,7 @@ namespace baton::testing {
 struct FakeModelOptions {
   int64_t vocab = 97;
   int64_t max_model_len = 4096;
-  uint64_t weights = 1;      // another value is another model
+  uint64_t weights = 1;  // another value is another model
   bool with_state = true;
   bool with_kv = true;
   std::string axes = "H,N,P";
@@ -27,7 +27,8 @@ class FakeModel final : public model::Model {
     LayoutSpec spec;
     if (options.with_state) {
       for (uint32_t layer : {0u, 2u}) {
-        spec.parts.push_back({layer, "conv", ElementType::kF32, {3, 8}, "tap-oldest-first,channel", 0, 0});
+        spec.parts.push_back(
+            {layer, "conv", ElementType::kF32, {3, 8}, "tap-oldest-first,channel", 0, 0});
         spec.parts.push_back({layer, "ssm", ElementType::kF32, {2, 4, 8}, options.axes, 0, 0});
       }
     }
@@ -52,7 +53,8 @@ class FakeModel final : public model::Model {
   int64_t max_model_len() const override { return options_.max_model_len; }
   size_t weight_bytes() const override { return 0; }
 
-  Status Forward(std::span<const model::BatchItem> batch, model::Workspace*,
+  Status Forward(std::span<const model::BatchItem> batch,
+                 model::Workspace*,
                  ThreadPool*) const override {
     for (const model::BatchItem& item : batch) Run(item);
     return absl::OkStatus();
@@ -60,7 +62,8 @@ class FakeModel final : public model::Model {
 
  private:
   static uint32_t Mix(uint64_t a, uint64_t b) {
-    uint64_t z = (a + 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull ^ (b + 1) * 0x94D049BB133111EBull;
+    uint64_t z =
+        (a + 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull ^ (b + 1) * 0x94D049BB133111EBull;
     z ^= z >> 29;
     z *= 0xD6E8FEB86659FD93ull;
     return static_cast<uint32_t>(z >> 41);  // 23 bits: exact in f32
