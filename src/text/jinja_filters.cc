@@ -169,7 +169,6 @@ Value ReplaceFilter(Interpreter& in, const Value& v, const Arguments& arguments)
 
 Value Round(Interpreter&, const Value& v, const Arguments& arguments) {
   const Parameters p("round", arguments, {"precision", "method"});
-  RequireDefined(v);
   if (!v.is_number()) {
     TypeError(absl::StrCat("type ", TypeName(v), " doesn't define __round__ method"));
   }
@@ -284,10 +283,9 @@ Value Truncate(Interpreter& in, const Value& v, const Arguments& arguments) {
   if (length < Length(end) || leeway < 0) {
     Fail("AssertionError", "truncate: length must hold the end text, leeway must not be negative");
   }
-  RequireDefined(v);
-  if (v.str() == nullptr) TypeError(absl::StrCat("cannot truncate '", TypeName(v), "'"));
   in.Charge(v.weight());
   if (Length(v) <= length + leeway) return v;
+  if (v.str() == nullptr) TypeError(absl::StrCat("cannot truncate '", TypeName(v), "'"));
   const auto keep = static_cast<size_t>(length - Length(end));
   std::string_view head = SubstringByCodePoint(v.str()->text, 0, keep);
   if (!p.Boolean(1, false)) head = head.substr(0, head.rfind(' '));

@@ -18,8 +18,18 @@ SequencePtr Items(Interpreter& in, const Value& v) {
   return items;
 }
 
-Value Generator(std::vector<Value> items) {
-  return Value::MakeSequence(SequenceKind::kGenerator, std::move(items));
+// Filters that are generators in Python: run when their items are read. The interpreter outlives
+// every value of its render.
+using ItemsFunction = std::vector<Value> (*)(Interpreter&, const Value&, const Arguments&);
+template <ItemsFunction kFunction>
+Value Lazy(Interpreter& in, const Value& v, const Arguments& arguments) {
+  // All that the generator holds counts for its depth.
+  std::vector<Value> held = arguments.positional;
+  held.push_back(v);
+  for (const auto& named : arguments.named) held.push_back(named.second);
+  in.Charge(static_cast<int64_t>(held.size()));
+  return Value::Generator(Value::Tuple(std::move(held)),
+                          [&in, v, arguments] { return kFunction(in, v, arguments); });
 }
 
 Value IgnoreCase(Interpreter& in, const Value& v) {
@@ -79,7 +89,7 @@ void SortBy(Interpreter& in, std::vector<Value>* items, bool reverse, const Key&
   for (size_t i = 0; i < keyed.size(); ++i) (*items)[i] = std::move(keyed[i].second);
 }
 
-Value Batch(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> Batch(Interpreter& in, const Value& v, const Arguments& arguments) {
   const Parameters p("batch", arguments, {"linecount", "fill_with"}, 1);
   const int64_t count = p.Integer(0, 1);
   std::vector<Value> batches;
@@ -98,10 +108,10 @@ Value Batch(Interpreter& in, const Value& v, const Arguments& arguments) {
     }
     batches.push_back(Value::List(std::move(batch)));
   }
-  return Generator(std::move(batches));
+  return batches;
 }
 
-Value SliceFilter(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> SliceFilter(Interpreter& in, const Value& v, const Arguments& arguments) {
   const Parameters p("slice", arguments, {"slices", "fill_with"}, 1);
   const SequencePtr items = Items(in, v);
   const int64_t slices = p.Integer(0, 1);
@@ -119,7 +129,7 @@ Value SliceFilter(Interpreter& in, const Value& v, const Arguments& arguments) {
     out.push_back(Value::List(std::move(part)));
     at = end;
   }
-  return Generator(std::move(out));
+  return out;
 }
 
 Value DictSort(Interpreter& in, const Value& v, const Arguments& arguments) {
@@ -149,6 +159,7 @@ Value First(Interpreter& in, const Value& v, const Arguments& arguments) {
   }
   if (v.is_generator()) {
     const Sequence* s = v.sequence();
+    Materialize(*s);
     if (s->position < s->items.size()) return s->items[s->position++];
   } else {
     const SequencePtr items = Items(in, v);
@@ -186,14 +197,14 @@ Value GroupBy(Interpreter& in, const Value& v, const Arguments& arguments) {
   return Value::List(std::move(groups));
 }
 
-Value ItemsFilter(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> ItemsFilter(Interpreter& in, const Value& v, const Arguments& arguments) {
   const Parameters none("items", arguments, {});
   std::vector<Value> pairs;
-  if (v.undefined() != nullptr) return Generator({});
+  if (v.undefined() != nullptr) return {};
   if (v.dict() == nullptr) TypeError("Can only get item pairs from a mapping.");
   for (const auto& [key, value] : v.dict()->entries()) pairs.push_back(Value::Tuple({key, value}));
   in.Charge(static_cast<int64_t>(pairs.size()));
-  return Generator(std::move(pairs));
+  return pairs;
 }
 
 Value Join(Interpreter& in, const Value& v, const Arguments& arguments) {
@@ -219,9 +230,9 @@ Value ListFilter(Interpreter& in, const Value& v, const Arguments& arguments) {
   return Value::List(Items(in, v)->items);
 }
 
-Value Map(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> Map(Interpreter& in, const Value& v, const Arguments& arguments) {
   std::vector<Value> out;
-  if (!Truth(v)) return Generator({});
+  if (!Truth(v)) return {};
   if (arguments.positional.empty()) {
     const Parameters p("map", arguments, {"attribute", "default"});
     if (!p.Has(0)) Fail("FilterArgumentError", "map requires a filter argument");
@@ -237,7 +248,7 @@ Value Map(Interpreter& in, const Value& v, const Arguments& arguments) {
       out.push_back(in.ApplyFilter(name, item, rest));
     }
   }
-  return Generator(std::move(out));
+  return out;
 }
 
 Value MinMax(Interpreter& in, const Value& v, const Arguments& arguments, bool want_max) {
@@ -268,9 +279,9 @@ Value Max(Interpreter& in, const Value& v, const Arguments& arguments) {
   return MinMax(in, v, arguments, true);
 }
 
-Value SelectReject(Interpreter& in, const Value& v, const Arguments& arguments, bool want,
-                   bool by_attribute) {
-  if (!Truth(v)) return Generator({});
+std::vector<Value> SelectReject(Interpreter& in, const Value& v, const Arguments& arguments,
+                                bool want, bool by_attribute) {
+  if (!Truth(v)) return {};
   Arguments rest = arguments;
   const auto take = [&] {
     Value first = rest.positional.front();
@@ -294,18 +305,18 @@ Value SelectReject(Interpreter& in, const Value& v, const Arguments& arguments, 
     const bool holds = test.has_value() ? in.ApplyTest(*test, subject, rest) : Truth(subject);
     if (holds == want) out.push_back(item);
   }
-  return Generator(std::move(out));
+  return out;
 }
-Value Select(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> Select(Interpreter& in, const Value& v, const Arguments& arguments) {
   return SelectReject(in, v, arguments, true, false);
 }
-Value Reject(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> Reject(Interpreter& in, const Value& v, const Arguments& arguments) {
   return SelectReject(in, v, arguments, false, false);
 }
-Value SelectAttr(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> SelectAttr(Interpreter& in, const Value& v, const Arguments& arguments) {
   return SelectReject(in, v, arguments, true, true);
 }
-Value RejectAttr(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> RejectAttr(Interpreter& in, const Value& v, const Arguments& arguments) {
   return SelectReject(in, v, arguments, false, true);
 }
 
@@ -313,7 +324,7 @@ Value Reverse(Interpreter& in, const Value& v, const Arguments& arguments) {
   const Parameters none("reverse", arguments, {});
   std::vector<Value> items = Items(in, v)->items;
   std::reverse(items.begin(), items.end());
-  if (v.str() == nullptr) return Generator(std::move(items));
+  if (v.str() == nullptr) return Value::MakeSequence(SequenceKind::kGenerator, std::move(items));
   std::string out;
   for (const Value& item : items) out += item.str()->text;
   return in.Text(std::move(out), v.str()->safe);
@@ -352,7 +363,7 @@ Value Sum(Interpreter& in, const Value& v, const Arguments& arguments) {
   return sum;
 }
 
-Value Unique(Interpreter& in, const Value& v, const Arguments& arguments) {
+std::vector<Value> Unique(Interpreter& in, const Value& v, const Arguments& arguments) {
   const Parameters p("unique", arguments, {"case_sensitive", "attribute"});
   const AttributePath path(p[1]);
   Dict seen;
@@ -367,7 +378,7 @@ Value Unique(Interpreter& in, const Value& v, const Arguments& arguments) {
     seen.Set(key, Value());
     out.push_back(item);
   }
-  return Generator(std::move(out));
+  return out;
 }
 
 struct Entry {
@@ -375,13 +386,26 @@ struct Entry {
   FilterFunction function;
 };
 constexpr Entry kFilters[] = {
-    {"batch", Batch},   {"dictsort", DictSort},     {"first", First},
-    {"groupby", GroupBy}, {"items", ItemsFilter},   {"join", Join},
-    {"last", Last},     {"list", ListFilter},       {"map", Map},
-    {"max", Max},       {"min", Min},               {"reject", Reject},
-    {"rejectattr", RejectAttr}, {"reverse", Reverse}, {"select", Select},
-    {"selectattr", SelectAttr}, {"slice", SliceFilter}, {"sort", Sort},
-    {"sum", Sum},       {"unique", Unique},
+    {"batch", Lazy<Batch>},
+    {"dictsort", DictSort},
+    {"first", First},
+    {"groupby", GroupBy},
+    {"items", Lazy<ItemsFilter>},
+    {"join", Join},
+    {"last", Last},
+    {"list", ListFilter},
+    {"map", Lazy<Map>},
+    {"max", Max},
+    {"min", Min},
+    {"reject", Lazy<Reject>},
+    {"rejectattr", Lazy<RejectAttr>},
+    {"reverse", Reverse},
+    {"select", Lazy<Select>},
+    {"selectattr", Lazy<SelectAttr>},
+    {"slice", Lazy<SliceFilter>},
+    {"sort", Sort},
+    {"sum", Sum},
+    {"unique", Lazy<Unique>},
 };
 
 }  // namespace

@@ -147,13 +147,18 @@ TEST(Jinja, EveryResourceIsBounded) {
       "{% set ns = namespace(v=[]) %}{% for i in range(1000) %}{% set ns.v = [ns.v] %}{% endfor %}",
       "{% set ns = namespace(v=[]) %}{% for i in range(1000) %}{% set ns.v = [ns.v].index %}"
       "{% endfor %}",
+      "{% set ns = namespace(v=[]) %}{% for i in range(1000) %}"
+      "{% set ns.v = [1] | map('default', ns.v) %}{% endfor %}",
       "{% set ns = namespace(v=[1]) %}{% for i in range(100) %}{% set ns.v = [ns.v, ns.v] %}"
       "{% endfor %}{{ ns.v }}",
       "{% set ns = namespace(v=[1], w=[1]) %}{% for i in range(100) %}"
       "{% set ns.v = {'a': ns.v, 'b': ns.v} %}{% endfor %}{{ ns.v | tojson }}",
   };
+  jinja::Limits limits;
+  limits.steps_max = 500'000;
+  limits.output_bytes_max = size_t{8} << 20;
   for (const char* source : kHostile) {
-    const auto got = Render(source);
+    const auto got = Render(source, {}, limits);
     ASSERT_FALSE(got.ok()) << source;
     EXPECT_TRUE(absl::IsResourceExhausted(got.status())) << source << "\n" << got.status();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "text/jinja_error.h"
@@ -112,6 +113,15 @@ Value Value::MakeSequence(SequenceKind kind, std::vector<Value> items, const cha
   CheckedDepth(sequence->depth);
   sequence->items = std::move(items);
   sequence->label = label;
+  return Value(SequencePtr(std::move(sequence)));
+}
+
+Value Value::Generator(const Value& source, std::function<std::vector<Value>()> produce) {
+  auto sequence = std::make_shared<Sequence>();
+  sequence->kind = SequenceKind::kGenerator;
+  sequence->depth = CheckedDepth(source.depth() + 1);
+  sequence->weight = CheckedWeight(source.weight() + 1);
+  sequence->produce = std::move(produce);
   return Value(SequencePtr(std::move(sequence)));
 }
 
@@ -284,7 +294,8 @@ std::string Repr(const Value& value) {
   if (const Sequence* s = value.sequence()) return ReprSequence(*s);
   if (const Dict* d = value.dict()) return ReprDict(*d);
   if (const Callable* c = value.callable()) return c->Describe();
-  // Printing what a namespace holds could recurse without end; nothing published does it.
+  // What a namespace holds may contain itself.
+  if (value.name_space() != nullptr) Unsupported("printing a namespace");
   return absl::StrCat("<", TypeName(value), ">");
 }
 
@@ -354,6 +365,7 @@ bool Contains(const Value& container, const Value& item) {
   if (container.is_generator()) {
     // Runs up to the item found; what follows stays for the next reader.
     const Sequence* s = container.sequence();
+    Materialize(*s);
     while (s->position < s->items.size()) {
       if (Equal(s->items[s->position++], item)) return true;
     }
@@ -369,11 +381,18 @@ bool IsIterable(const Value& value) {
          value.dict() != nullptr || value.loop() != nullptr;
 }
 
+void Materialize(const Sequence& generator) {
+  if (generator.produce == nullptr) return;
+  const auto produce = std::exchange(generator.produce, nullptr);
+  generator.items = produce();
+}
+
 SequencePtr Iterate(const Value& value) {
   auto out = std::make_shared<Sequence>();
   if (value.undefined() != nullptr) return out;
   if (const Sequence* s = value.sequence()) {
     if (!value.is_generator()) return value.sequence_ptr();
+    Materialize(*s);
     out->items.assign(s->items.begin() + static_cast<int64_t>(s->position), s->items.end());
     s->position = s->items.size();
     return out;

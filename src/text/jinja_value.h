@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,10 +56,11 @@ enum class SequenceKind : uint8_t {
 
 struct Sequence {
   SequenceKind kind = SequenceKind::kList;
-  std::vector<Value> items;
+  mutable std::vector<Value> items;  // of a generator: empty until Materialize
   int depth = 1;
   int64_t weight = 1;
-  mutable size_t position = 0;  // of a generator
+  mutable size_t position = 0;                             // of a generator
+  mutable std::function<std::vector<Value>()> produce;  // of a generator not yet run
   // What a printed view says, "dict_items" and so on; for groupby's tuples "group".
   const char* label = "";
 };
@@ -114,6 +116,9 @@ class Value {
   static Value Undefined(std::string message, bool security = false);
   // Fails with LimitReached if the items are nested too deeply or weigh too much.
   static Value MakeSequence(SequenceKind kind, std::vector<Value> items, const char* label = "");
+  // A generator whose items are computed when they are first asked for, as in Python: errors in
+  // one that nobody reads do not matter. `source` is what it reads.
+  static Value Generator(const Value& source, std::function<std::vector<Value>()> produce);
   static Value List(std::vector<Value> items) {
     return MakeSequence(SequenceKind::kList, std::move(items));
   }
@@ -210,6 +215,9 @@ bool Less(const Value& a, const Value& b, const char* op = "<");
 // item in container.
 bool Contains(const Value& container, const Value& item);
 bool IsHashable(const Value& value);
+
+// Runs a generator that has not run yet.
+void Materialize(const Sequence& generator);
 
 // What a for loop walks over; a generator is exhausted by it. TypeError if not iterable.
 SequencePtr Iterate(const Value& value);
