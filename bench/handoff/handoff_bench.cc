@@ -36,7 +36,8 @@ constexpr size_t kTokens = 64;
 class ReadyProvider final : public BundleProvider {
  public:
   ReadyProvider(FakeNode* node, FakeBundle* bundle) : node_(node), bundle_(bundle) {}
-  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask&, Instant,
+  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask&,
+                                                  Instant,
                                                   const CancelToken&) override {
     auto served = std::make_unique<ServedBundle>();
     served->seal = bundle_->seal;
@@ -214,9 +215,9 @@ void Measure(const std::string& scheme, uint64_t mib) {
   std::vector<double> copies, wholes;
   for (int round = -kWarmUp; round < kRounds; ++round) {
     const double copy = bare->Seconds();
-    const PullRequest request =
-        receiver.NewRequest(server.endpoints()[0], tokens, Attempt(static_cast<uint64_t>(round + 9)),
-                            clock.Now() + std::chrono::seconds(30));
+    const PullRequest request = receiver.NewRequest(server.endpoints()[0], tokens,
+                                                    Attempt(static_cast<uint64_t>(round + 9)),
+                                                    clock.Now() + std::chrono::seconds(30));
     const Instant start = clock.Now();
     const PullResult result = client.Pull(request, {});
     const double whole = Seconds(clock.Now() - start);

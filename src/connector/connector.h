@@ -87,8 +87,8 @@ struct ReadExtent {
   // As the offer gave them; checked against the region's real size before any access.
   uint32_t region = 0;
   uint64_t remote_offset = 0;
-  uint64_t bytes = 0;            // == destination.size()
-  MutableByteSpan destination;   // memory of the receiver, its own until Pull returns
+  uint64_t bytes = 0;           // == destination.size()
+  MutableByteSpan destination;  // memory of the receiver, its own until Pull returns
 };
 
 struct PullOutcome {
@@ -107,7 +107,8 @@ class Connector {
   virtual std::string_view name() const = 0;
   // Errors: InvalidArgument for an endpoint that does not parse, kPeerUnavailable if nobody
   // answers before the deadline, kCancelled.
-  virtual StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint, Instant deadline,
+  virtual StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint,
+                                                  Instant deadline,
                                                   const CancelToken& cancel) = 0;
   // Moves all extents over a link of this connector. At most the destination spans are written.
   // Errors: kPeerUnavailable, kPeerError (the source's error frame; its own reason is kept where

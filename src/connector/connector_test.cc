@@ -272,8 +272,7 @@ TEST_P(ConnectorTest, ConnectToNobodyIsPeerUnavailable) {
   const std::string endpoint = listener_->endpoint();
   listener_->Close();
   listener_.reset();
-  EXPECT_EQ(ReasonOf(connector_->Connect(endpoint, Soon(), {}).status()),
-            Reason::kPeerUnavailable);
+  EXPECT_EQ(ReasonOf(connector_->Connect(endpoint, Soon(), {}).status()), Reason::kPeerUnavailable);
 }
 
 TEST_P(ConnectorTest, LinkOfAnotherConnectorIsRefused) {
@@ -315,7 +314,8 @@ TEST(Deadline, ASimulatedClockEndsAWait) {
     const auto set = ConnectorSet::Standard(&clock, &hub);
     StatusOr<std::unique_ptr<SourceLink>> source = absl::UnknownError("");
     std::jthread accept([&] { source = (*listener)->Accept(); });
-    auto link = (*set.For(endpoint))->Connect((*listener)->endpoint(), clock.Now() + seconds(1), {});
+    auto link =
+        (*set.For(endpoint))->Connect((*listener)->endpoint(), clock.Now() + seconds(1), {});
     ASSERT_TRUE(link.ok()) << link.status();
     const Instant deadline = clock.Now() + seconds(5);
     accept.join();

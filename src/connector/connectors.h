@@ -35,7 +35,7 @@ struct ListenOptions {
   std::string endpoint;               // "tcp:127.0.0.1:0", "shm:@name", "inproc:name"
   std::vector<SourceRegion> regions;  // all memory that may ever be granted; outlives the listener
   const Clock* clock = nullptr;
-  InprocHub* hub = nullptr;           // for inproc only
+  InprocHub* hub = nullptr;  // for inproc only
 };
 
 // Errors: InvalidArgument (endpoint does not parse, shm region without fd), Unavailable with the

@@ -107,9 +107,8 @@ Frame EncodeRanges(FrameType type, std::span<const PartRange> ranges) {
 
 StatusOr<std::vector<PartRange>> DecodeRanges(FrameType expected, const Frame& frame) {
   if (frame.type != expected)
-    return Reject(Reason::kMalformed,
-                  absl::StrCat("frame of type ", static_cast<int>(frame.type), ", expected ",
-                               static_cast<int>(expected)));
+    return Reject(Reason::kMalformed, absl::StrCat("frame of type ", static_cast<int>(frame.type),
+                                                   ", expected ", static_cast<int>(expected)));
   ByteReader r(AsBytes(frame.payload));
   const uint32_t count = r.Get<uint32_t>();
   if (!r.ok() || count == 0 || count > kRangesMax || r.remaining() != count * kRangeBytes)

@@ -41,12 +41,12 @@ struct PrefixHint {
 };
 
 struct Ask {
-  Attempt attempt;              // chosen by the receiver, fresh for every try
-  ContentIdentity expected;     // the only bundle the receiver will accept; boundary on the grid, > 0
+  Attempt attempt;           // chosen by the receiver, fresh for every try
+  ContentIdentity expected;  // the only bundle the receiver will accept; boundary on the grid, > 0
   std::vector<TokenId> tokens;  // exactly expected.boundary of them
   std::optional<PrefixHint> hint;
-  uint64_t deadline_ms = 0;     // how long the receiver will wait for the offer
-  std::string label;            // for logs only; names nothing
+  uint64_t deadline_ms = 0;  // how long the receiver will wait for the offer
+  std::string label;         // for logs only; names nothing
   friend bool operator==(const Ask&, const Ask&) = default;
 };
 

@@ -8,18 +8,18 @@
 namespace baton {
 
 enum class Check {
-  kIdentity,      // sealed content identity == the derived one (model, layout, scope, boundary, prefix)
-  kAttempt,       // offer echoes the asked attempt
-  kEpoch,         // producer of seal and offer is the incarnation that said hello
-  kStateId,       // seal, offer and parts name one bundle
-  kParts,         // every expected part offered, none besides
-  kLanded,        // planned == posted == landed
-  kStateDigest,   // state parts where they landed
-  kBlockDigest,   // KV blocks where they landed, and the root over them
-  kFinite,        // no NaN or infinity
-  kHandle,        // destination handles are still this receiver's
-  kAlgorithm,     // digests of the agreed algorithm, none absent
-  kPeer,          // hello: protocol, digest, layout, model agree
+  kIdentity,  // sealed content identity == the derived one (model, layout, scope, boundary, prefix)
+  kAttempt,   // offer echoes the asked attempt
+  kEpoch,     // producer of seal and offer is the incarnation that said hello
+  kStateId,   // seal, offer and parts name one bundle
+  kParts,     // every expected part offered, none besides
+  kLanded,    // planned == posted == landed
+  kStateDigest,  // state parts where they landed
+  kBlockDigest,  // KV blocks where they landed, and the root over them
+  kFinite,       // no NaN or infinity
+  kHandle,       // destination handles are still this receiver's
+  kAlgorithm,    // digests of the agreed algorithm, none absent
+  kPeer,         // hello: protocol, digest, layout, model agree
 };
 
 class Checks {

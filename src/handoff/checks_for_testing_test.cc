@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 bool IsTest(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.find("_test.") != std::string::npos || name.find("for_testing") != std::string::npos ||
+  return name.find("_test.") != std::string::npos ||
+         name.find("for_testing") != std::string::npos ||
          path.string().find("/testing/") != std::string::npos;
 }
 

@@ -38,8 +38,10 @@ Status CheckRequest(const LocalIdentity& self, const PullRequest& request) {
 // One pull from beginning to end.
 class PullRun {
  public:
-  PullRun(const HandoffClientOptions& options, const PullRequest& request,
-          const CancelToken& cancel, std::atomic_flag* pool_busy)
+  PullRun(const HandoffClientOptions& options,
+          const PullRequest& request,
+          const CancelToken& cancel,
+          std::atomic_flag* pool_busy)
       : o_(options),
         request_(request),
         cancel_(cancel),
@@ -73,11 +75,11 @@ class PullRun {
   Status Steps() {
     BATON_RETURN_IF_ERROR(CheckRequest(o_.self, request_));
     BATON_RETURN_IF_ERROR(destination_.CheckShape());
-    const PrefixChain chain(request_.ask.expected.scope, request_.ask.tokens);
-    if (chain.Hash() != request_.ask.expected.prefix)
+    chain_.emplace(request_.ask.expected.scope, request_.ask.tokens);
+    if (chain_->Hash() != request_.ask.expected.prefix)
       return absl::InvalidArgumentError("pull: the expected prefix is not the hash of the tokens");
     expected_.identity = request_.ask.expected;
-    expected_.chain = &chain;
+    expected_.chain = &*chain_;
     expected_.attempt = request_.ask.attempt;
 
     BATON_RETURN_IF_ERROR(ConnectAndGreet());
@@ -107,7 +109,7 @@ class PullRun {
     BATON_ASSIGN_OR_RETURN(const Frame frame, Exchange(EncodeHello(mine), deadline));
     BATON_ASSIGN_OR_RETURN(const Hello theirs, DecodeHello(frame));
     if (o_.checks.On(Check::kPeer)) {
-      const Status match = MatchHello(mine, theirs);
+      Status match = MatchHello(mine, theirs);
       if (!match.ok()) {
         link_->Send(EncodeError(match), o_.clock->Now() + kErrorFrameTimeout).IgnoreError();
         return match;
@@ -135,15 +137,16 @@ class PullRun {
     report_.block_digests = offer.claim.block_digests;
     report_.reused_tokens = std::min(offer.reused_tokens, report_.boundary);
     // Pulling after the source lease would read what the source has given to someone else.
-    pull_deadline_ = std::min(request_.deadline, now + std::chrono::milliseconds(std::min<uint64_t>(
-                                                           offer.lease_ms, 86400000)));
+    pull_deadline_ =
+        std::min(request_.deadline,
+                 now + std::chrono::milliseconds(std::min<uint64_t>(offer.lease_ms, 86400000)));
     return offer;
   }
 
   // Sends, and receives an answer; an error frame becomes its status, also if the peer sent it and
   // hung up while this side was still sending.
   StatusOr<Frame> Exchange(const Frame& frame, Instant deadline) {
-    const Status sent = link_->Send(frame, deadline);
+    Status sent = link_->Send(frame, deadline);
     if (!sent.ok()) deadline = std::min(deadline, o_.clock->Now() + kErrorFrameTimeout);
     auto answer = link_->Receive(deadline);
     if (answer.ok() && answer->type == FrameType::kError) return DecodeError(*answer);
@@ -160,8 +163,7 @@ class PullRun {
     absl::flat_hash_map<PartKey, const OfferPart*> offered;
     for (const OfferPart& part : offer.parts)
       if (!offered.emplace(part.key, &part).second && o_.checks.On(Check::kParts))
-        return Reject(Reason::kUnknownPart,
-                      PartKeyName(layout_, part.key) + ": offered twice");
+        return Reject(Reason::kUnknownPart, PartKeyName(layout_, part.key) + ": offered twice");
     BATON_RETURN_IF_ERROR(destination_.Land());
     std::vector<ReadExtent> extents;
     for (const BundlePart& part : parts) {
@@ -180,8 +182,8 @@ class PullRun {
                                    " bytes, expected ", part.bytes));
       landed_.parts.back().posted = part.bytes;
       report_.posted += part.bytes;
-      extents.push_back({offer.claim.state_id, part.key, address.region, address.offset,
-                         part.bytes, destination_.BytesOf(part)});
+      extents.push_back({offer.claim.state_id, part.key, address.region, address.offset, part.bytes,
+                         destination_.BytesOf(part)});
     }
     if (!offered.empty() && o_.checks.On(Check::kParts))
       return Reject(Reason::kUnknownPart,
@@ -205,7 +207,8 @@ class PullRun {
     BATON_RETURN_IF_ERROR(outcome.status);
     if (!quiet_)
       return Reject(Reason::kPeerUnavailable,
-                    absl::StrCat(report_.connector, ": the connector cannot prove that nobody "
+                    absl::StrCat(report_.connector,
+                                 ": the connector cannot prove that nobody "
                                  "writes any more"));
     return destination_.Landed();
   }
@@ -218,7 +221,7 @@ class PullRun {
     landed_.check_handles = [this] { return destination_.CheckHandles(); };
     // A ThreadPool runs one loop at a time: whoever comes second verifies on its own thread.
     const bool pooled = o_.verify_pool != nullptr && !pool_busy_->test_and_set();
-    const Status status =
+    Status status =
         VerifyBundle(MakeVerifier(pooled ? o_.verify_pool : nullptr), expected_, claim, landed_);
     if (pooled) pool_busy_->clear();
     report_.verify_seconds = Seconds(o_.clock->Now() - start);
@@ -269,6 +272,7 @@ class PullRun {
   Connector* connector_ = nullptr;
   std::unique_ptr<Link> link_;
   Destination destination_;
+  std::optional<PrefixChain> chain_;
   Expectation expected_;
   LandedBundle landed_;
   PullReport report_;

@@ -39,7 +39,7 @@ struct BundlePools {
 
 struct PullRequest {
   std::string endpoint;
-  Ask ask;  // deadline_ms is filled from `deadline`
+  Ask ask;             // deadline_ms is filled from `deadline`
   Instant deadline{};  // of everything, on the client's clock
   // Per group, BlockCount(group, boundary) RESERVED blocks (FillMode::kGapsOnly suffices).
   std::vector<std::vector<BlockHandle>> blocks;
@@ -59,7 +59,8 @@ struct PullReport {
   double wait_seconds = 0;     // ask to offer
   double pull_seconds = 0;
   double verify_seconds = 0;
-  // What the source says it did not have to compute; at most `boundary`. Not verifiable, counted only.
+  // What the source says it did not have to compute; at most `boundary`. Not verifiable, counted
+  // only.
   uint64_t reused_tokens = 0;
   std::string connector;
   NodeId source_node;
@@ -81,8 +82,8 @@ struct HandoffClientOptions {
   const Clock* clock = nullptr;
   const Device* device = nullptr;
   const ConnectorSet* connectors = nullptr;
-  HandoffStats* stats = nullptr;       // may be null
-  ThreadPool* verify_pool = nullptr;   // may be null: verify on the calling thread
+  HandoffStats* stats = nullptr;                       // may be null
+  ThreadPool* verify_pool = nullptr;                   // may be null: verify on the calling thread
   Duration connect_timeout = std::chrono::seconds(5);  // connect and hello
   Checks checks;
 };

@@ -68,7 +68,7 @@ Status Conversation::Greet(Instant deadline) {
   // Both sides see both values, so that both logs say what differs.
   BATON_RETURN_IF_ERROR(link_->Send(EncodeHello(mine), deadline));
   if (!o_.checks.On(Check::kPeer)) return absl::OkStatus();
-  const Status match = MatchHello(mine, *theirs);
+  Status match = MatchHello(mine, *theirs);
   if (!match.ok()) {
     o_.stats->CountRefusal(match);
     LogWarning(absl::StrCat(link_->peer(), ": refused: ", std::string(match.message())));
@@ -84,7 +84,7 @@ StatusOr<Ask> Conversation::ReceiveAsk(Instant deadline) {
     CountProtocolError(ask.status());
     return ask.status();
   }
-  const Status status = CheckAsk(*ask);
+  Status status = CheckAsk(*ask);
   if (status.ok()) return ask;
   o_.stats->CountRefusal(status);
   LogWarning(absl::StrCat(link_->peer(), ": ask refused: ", std::string(status.message())));
@@ -121,7 +121,8 @@ StatusOr<std::unique_ptr<ServedBundle>> Conversation::Provide(const Ask& ask) {
   if (bundle.ok() && *bundle == nullptr) bundle = absl::InternalError("provider gave no bundle");
   if (bundle.ok() && cancel_.stop_requested()) {
     (*bundle)->OnEnd(ServeEnd::kLinkClosed);
-    bundle = Reject(Reason::kCancelled, "the peer left, or its deadline passed, while its bundle was prepared");
+    bundle = Reject(Reason::kCancelled,
+                    "the peer left, or its deadline passed, while its bundle was prepared");
   }
   if (!bundle.ok()) o_.stats->CountRefusal(bundle.status());
   return bundle;
@@ -161,9 +162,9 @@ Status Conversation::Serve(const Ask& ask, ServedBundle* bundle) {
     if (frame.ok() && frame->type == FrameType::kError) {
       status = DecodeError(*frame);
     } else if (frame.ok() && frame->type != FrameType::kRelease) {
-      status = Reject(Reason::kMalformed, absl::StrCat("frame of type ",
-                                                       static_cast<int>(frame->type),
-                                                       " where a release was expected"));
+      status =
+          Reject(Reason::kMalformed, absl::StrCat("frame of type ", static_cast<int>(frame->type),
+                                                  " where a release was expected"));
       CountProtocolError(status);
     }
   }
@@ -204,8 +205,8 @@ void Conversation::CountProtocolError(const Status& status) {
   const uint64_t n = ++o_.stats->protocol_errors;
   // Whoever floods the port must not flood the log.
   if (n <= 16 || (n & (n - 1)) == 0)
-    LogWarning(absl::StrCat(link_->peer(), ": not a hand-off peer: ",
-                            std::string(status.message()), " (", n, " so far)"));
+    LogWarning(absl::StrCat(link_->peer(), ": not a hand-off peer: ", std::string(status.message()),
+                            " (", n, " so far)"));
 }
 
 std::string_view ServeEndName(ServeEnd end) {

@@ -21,15 +21,14 @@ Status Destination::CheckShape() const {
   const uint64_t boundary = request_.ask.expected.boundary;
   const size_t groups = layout_.groups().size();
   if (request_.blocks.size() != groups || pools_.blocks.size() != groups)
-    return absl::InvalidArgumentError(
-        absl::StrCat("pull: blocks of ", request_.blocks.size(), " groups and ",
-                     pools_.blocks.size(), " pools, the layout has ", groups, " groups"));
+    return absl::InvalidArgumentError(absl::StrCat("pull: blocks of ", request_.blocks.size(),
+                                                   " groups and ", pools_.blocks.size(),
+                                                   " pools, the layout has ", groups, " groups"));
   for (size_t g = 0; g < groups; ++g) {
     if (request_.blocks[g].size() != layout_.BlockCount(g, boundary))
-      return absl::InvalidArgumentError(
-          absl::StrCat("pull: ", request_.blocks[g].size(), " blocks of group ",
-                       layout_.groups()[g].name, ", boundary ", boundary, " needs ",
-                       layout_.BlockCount(g, boundary)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "pull: ", request_.blocks[g].size(), " blocks of group ", layout_.groups()[g].name,
+          ", boundary ", boundary, " needs ", layout_.BlockCount(g, boundary)));
     if (pools_.blocks[g]->unit_bytes() < layout_.groups()[g].block_bytes)
       return absl::InvalidArgumentError("pull: the pool's blocks are smaller than the layout's");
   }

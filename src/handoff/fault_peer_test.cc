@@ -34,8 +34,7 @@ TEST_P(FaultTest, F11StateTakenKTokensBeforeItsBoundary) {
 
 TEST_P(FaultTest, F11BundleOfAShorterPrefixServed) {
   // It has fewer parts too, so that its twin needs a receiver that looks at nothing.
-  ExpectLoudAndTwin([this] { hostile_provider_->Arm(ServeShorter(16)); },
-                    Reason::kBoundaryMismatch,
+  ExpectLoudAndTwin([this] { hostile_provider_->Arm(ServeShorter(16)); }, Reason::kBoundaryMismatch,
                     {Check::kIdentity, Check::kParts, Check::kLanded, Check::kStateDigest,
                      Check::kBlockDigest, Check::kFinite});
 }
@@ -89,9 +88,8 @@ TEST_P(FaultTest, F14SealRewrittenToTheAskedIdentityFailsByItsDigests) {
   ExpectLoudAndTwin(
       [this] {
         hostile_provider_->Arm(ServeOtherScope(ScopeOf("someone else")));
-        hostile_->Arm(RewriteOffer([this](Offer* o) {
-          o->claim.seal.identity = receiver_->IdentityOf(tokens_);
-        }));
+        hostile_->Arm(RewriteOffer(
+            [this](Offer* o) { o->claim.seal.identity = receiver_->IdentityOf(tokens_); }));
       },
       Reason::kBlockDigestMismatch, {Check::kStateDigest, Check::kBlockDigest});
 }
@@ -120,8 +118,8 @@ TEST_P(FaultTest, F19PartsDeliveredAgainFromAnOlderAttempt) {
   ExpectLoudAndTwin(
       [this] {
         Capture({tokens_.begin(), tokens_.end() - kBlockTokens});
-        hostile_->Arm(SubstitutePayload(hostile_->captured(),
-                                        [this](PartKey key) { return key == Ssm(1); }));
+        hostile_->Arm(
+            SubstitutePayload(hostile_->captured(), [this](PartKey key) { return key == Ssm(1); }));
       },
       Reason::kDigestMismatch, {Check::kStateDigest});
 }
@@ -322,9 +320,9 @@ TEST_P(FaultTest, F30HostileCountsInsideValidChecksums) {
 
 TEST_P(FaultTest, F30HostileAddresses) {
   if (std::string(GetParam()) != "shm") GTEST_SKIP() << "only shm reads by address";
-  for (const ExtentAddress bad : {ExtentAddress{7, 0, 0}, ExtentAddress{0, ~uint64_t{0}, 0},
-                                  ExtentAddress{0, ~uint64_t{0} - 64, 0},
-                                  ExtentAddress{0, uint64_t{1} << 40, 0}})
+  for (const ExtentAddress bad :
+       {ExtentAddress{7, 0, 0}, ExtentAddress{0, ~uint64_t{0}, 0},
+        ExtentAddress{0, ~uint64_t{0} - 64, 0}, ExtentAddress{0, uint64_t{1} << 40, 0}})
     ExpectLoud(
         [&] {
           hostile_->Arm(RewriteOffer([bad](Offer* o) {

@@ -23,8 +23,8 @@ TEST_P(FaultTest, F01AnotherRequestsKv) {
   ExpectLoudAndTwin(
       [this] {
         Capture(SomeTokens(kTokens, 43));
-        hostile_->Arm(SubstitutePayload(hostile_->captured(),
-                                        [](PartKey key) { return !IsStatePart(key); }));
+        hostile_->Arm(
+            SubstitutePayload(hostile_->captured(), [](PartKey key) { return !IsStatePart(key); }));
       },
       Reason::kBlockDigestMismatch, {Check::kBlockDigest});
 }
@@ -44,20 +44,18 @@ TEST_P(FaultTest, F06TwoLayersStatesSwapped) {
 }
 
 TEST_P(FaultTest, F06ConvOfOneLayerWithTheRecurrentTensorOfAnother) {
-  ExpectLoudAndTwin([this] { hostile_->Arm(SwapParts(Conv(0), Conv(1))); },
-                    Reason::kDigestMismatch, {Check::kStateDigest});
+  ExpectLoudAndTwin([this] { hostile_->Arm(SwapParts(Conv(0), Conv(1))); }, Reason::kDigestMismatch,
+                    {Check::kStateDigest});
 }
 
 TEST_P(FaultTest, F06TwoBlocksOfOneSequenceSwapped) {
-  ExpectLoudAndTwin(
-      [this] { hostile_->Arm(SwapParts(BlockPartKey(0, 1), BlockPartKey(0, 2))); },
-      Reason::kBlockDigestMismatch, {Check::kBlockDigest});
+  ExpectLoudAndTwin([this] { hostile_->Arm(SwapParts(BlockPartKey(0, 1), BlockPartKey(0, 2))); },
+                    Reason::kBlockDigestMismatch, {Check::kBlockDigest});
 }
 
 TEST_P(FaultTest, F06SameBlockOfTwoGroupsSwapped) {
-  ExpectLoudAndTwin(
-      [this] { hostile_->Arm(SwapParts(BlockPartKey(0, 3), BlockPartKey(1, 3))); },
-      Reason::kBlockDigestMismatch, {Check::kBlockDigest});
+  ExpectLoudAndTwin([this] { hostile_->Arm(SwapParts(BlockPartKey(0, 3), BlockPartKey(1, 3))); },
+                    Reason::kBlockDigestMismatch, {Check::kBlockDigest});
 }
 
 TEST_P(FaultTest, F07ConvWindowIsZeros) {
@@ -71,9 +69,9 @@ TEST_P(FaultTest, F07ComponentNeverOffered) {
 }
 
 TEST_P(FaultTest, F08SuccessWithZeroBytes) {
-  ExpectLoudAndTwin(
-      [this] { hostile_->Arm(MoveNothing(/*report_landed=*/false)); }, Reason::kShortTransfer,
-      {Check::kLanded, Check::kStateDigest, Check::kBlockDigest, Check::kFinite});
+  ExpectLoudAndTwin([this] { hostile_->Arm(MoveNothing(/*report_landed=*/false)); },
+                    Reason::kShortTransfer,
+                    {Check::kLanded, Check::kStateDigest, Check::kBlockDigest, Check::kFinite});
 }
 
 TEST_P(FaultTest, F08SuccessAndAllBytesClaimedHavingMovedNone) {

@@ -196,9 +196,8 @@ TEST_P(HandoffTest, SourceLeaseRunsOutWhenNobodyReleases) {
 TEST_P(HandoffTest, GarbageAfterConnectIsCountedAndClosed) {
   Serve();
   auto connector = connectors_.For(endpoint());
-  for (const Frame& frame :
-       {Frame{FrameType::kRelease, {}}, Frame{FrameType::kHello, {1, 2}},
-        Frame{static_cast<FrameType>(999), std::vector<uint8_t>(100, 9)}}) {
+  for (const Frame& frame : {Frame{FrameType::kRelease, {}}, Frame{FrameType::kHello, {1, 2}},
+                             Frame{static_cast<FrameType>(999), std::vector<uint8_t>(100, 9)}}) {
     auto link = (*connector)->Connect(endpoint(), clock_.Now() + seconds(10), {});
     ASSERT_TRUE(link.ok()) << link.status();
     ASSERT_TRUE((*link)->Send(frame, clock_.Now() + seconds(10)).ok());

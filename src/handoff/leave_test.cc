@@ -149,7 +149,8 @@ class CancellingDevice final : public Device {
   explicit CancellingDevice(std::function<void()> act) : act_(std::move(act)) {}
   void Copy(MutableByteSpan dst, ByteSpan src) const override { host_.Copy(dst, src); }
   void Fill(MutableByteSpan dst, std::byte value) const override { host_.Fill(dst, value); }
-  PartDigest Digest(const Digester& digester, const DigestSeed& seed,
+  PartDigest Digest(const Digester& digester,
+                    const DigestSeed& seed,
                     ByteSpan bytes) const override {
     if (armed.exchange(false)) act_();
     return host_.Digest(digester, seed, bytes);

@@ -9,19 +9,19 @@ namespace {
 Status CheckShape(const Layout& layout, const SealRequest& request) {
   const uint64_t boundary = request.claim.boundary;
   if (layout.has_state() ? request.slot.size() < layout.slot_bytes() : !request.slot.empty())
-    return absl::InvalidArgumentError(absl::StrCat("seal: slot of ", request.slot.size(),
-                                                   " bytes, the layout's has ",
-                                                   layout.slot_bytes()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "seal: slot of ", request.slot.size(), " bytes, the layout's has ", layout.slot_bytes()));
   if (request.block_digests.size() != layout.groups().size())
-    return absl::InvalidArgumentError(
-        absl::StrCat("seal: block digests of ", request.block_digests.size(), " groups, the layout "
-                     "has ", layout.groups().size()));
+    return absl::InvalidArgumentError(absl::StrCat("seal: block digests of ",
+                                                   request.block_digests.size(),
+                                                   " groups, the layout "
+                                                   "has ",
+                                                   layout.groups().size()));
   for (size_t g = 0; g < layout.groups().size(); ++g)
     if (request.block_digests[g].size() != layout.BlockCount(g, boundary))
-      return absl::InvalidArgumentError(
-          absl::StrCat("seal: group ", layout.groups()[g].name, " has ",
-                       request.block_digests[g].size(), " block digests, boundary ", boundary,
-                       " needs ", layout.BlockCount(g, boundary)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "seal: group ", layout.groups()[g].name, " has ", request.block_digests[g].size(),
+          " block digests, boundary ", boundary, " needs ", layout.BlockCount(g, boundary)));
   return absl::OkStatus();
 }
 
@@ -34,8 +34,8 @@ StatusOr<Digest128> DigestKvBlock(const LocalIdentity& self,
                                   ByteSpan bytes) {
   const KvGroup& g = self.layout->groups().at(group);
   BATON_CHECK(bytes.size() >= g.block_bytes);  // a unit may be rounded up
-  const PartDigest digest = device.Digest(self.digester, BlockSeed(end_key, group, g),
-                                          bytes.first(g.block_bytes));
+  const PartDigest digest =
+      device.Digest(self.digester, BlockSeed(end_key, group, g), bytes.first(g.block_bytes));
   if (!digest.finite)
     return Reject(Reason::kNonFinite,
                   absl::StrCat("a block of group ", g.name, " holds a NaN or an infinity"));

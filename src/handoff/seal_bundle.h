@@ -25,18 +25,20 @@ StatusOr<Digest128> DigestKvBlock(const LocalIdentity& self,
                                   ByteSpan bytes);
 
 struct SealRequest {
-  ContentIdentity claim;           // what the request says the bundle is
+  ContentIdentity claim;             // what the request says the bundle is
   const LiveRecord* live = nullptr;  // what the slot really holds
-  StateId parent;                  // zero: computed from token 0
-  ByteSpan slot;                   // the slot's bytes, under a lease; empty without state parts
+  StateId parent;                    // zero: computed from token 0
+  ByteSpan slot;                     // the slot's bytes, under a lease; empty without state parts
   // Per group, BlockCount(group, boundary) digests, ascending.
   std::vector<std::vector<Digest128>> block_digests;
 };
 
-// A seal with a new random state-id. Errors: the mismatch of claim and live record (kBoundaryMismatch,
-// kIdentityMismatch, ...), kNonFinite, InvalidArgument if digest counts or the slot's size are not
-// the layout's.
-StatusOr<Seal> SealBundle(const LocalIdentity& self, const Device& device, const SealRequest& request);
+// A seal with a new random state-id. Errors: the mismatch of claim and live record
+// (kBoundaryMismatch, kIdentityMismatch, ...), kNonFinite, InvalidArgument if digest counts or the
+// slot's size are not the layout's.
+StatusOr<Seal> SealBundle(const LocalIdentity& self,
+                          const Device& device,
+                          const SealRequest& request);
 
 }  // namespace baton
 

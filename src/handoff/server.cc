@@ -29,9 +29,8 @@ class HandoffServer::Impl {
 
   Status AddListener(const std::string& endpoint) {
     BATON_CHECK(accepters_.empty());
-    BATON_ASSIGN_OR_RETURN(
-        std::unique_ptr<Listener> listener,
-        Listen({endpoint, options_.regions, options_.clock, options_.hub}));
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
+                           Listen({endpoint, options_.regions, options_.clock, options_.hub}));
     listeners_.push_back(std::move(listener));
     return absl::OkStatus();
   }

@@ -24,12 +24,12 @@ namespace baton {
 struct HandoffServerOptions {
   LocalIdentity self;
   const Clock* clock = nullptr;
-  std::vector<SourceRegion> regions;  // the arenas bundles lie in; outlive the server
-  InprocHub* hub = nullptr;           // for inproc listeners
-  HandoffStats* stats = nullptr;      // may be null
-  size_t conversations_max = 256;     // more are closed at once, counted
-  Duration lease = std::chrono::seconds(30);           // offer to release
-  Duration hello_timeout = std::chrono::seconds(5);    // accept to ask
+  std::vector<SourceRegion> regions;          // the arenas bundles lie in; outlive the server
+  InprocHub* hub = nullptr;                   // for inproc listeners
+  HandoffStats* stats = nullptr;              // may be null
+  size_t conversations_max = 256;             // more are closed at once, counted
+  Duration lease = std::chrono::seconds(30);  // offer to release
+  Duration hello_timeout = std::chrono::seconds(5);         // accept to ask
   Duration provide_timeout_max = std::chrono::minutes(10);  // bound on a peer's deadline_ms
   Checks checks;
 };

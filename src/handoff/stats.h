@@ -19,24 +19,24 @@ struct HandoffStats {
   using Counter = std::atomic<uint64_t>;
 
   // Receiver.
-  Counter pulls{0};           // begun
-  Counter verified{0};        // ended with a VERIFIED bundle
-  Counter kv_bytes{0};        // landed and verified
+  Counter pulls{0};     // begun
+  Counter verified{0};  // ended with a VERIFIED bundle
+  Counter kv_bytes{0};  // landed and verified
   Counter state_bytes{0};
   Counter quarantined_units{0};
-  Counter wait_nanoseconds{0};    // ask to offer, of verified ones
-  Counter pull_nanoseconds{0};    // moving bytes
+  Counter wait_nanoseconds{0};  // ask to offer, of verified ones
+  Counter pull_nanoseconds{0};  // moving bytes
   Counter verify_nanoseconds{0};
   std::array<Counter, kReasonCount> rejects{};  // by Reason; pulls that failed
 
   // Source.
-  Counter conversations{0};     // accepted
+  Counter conversations{0};  // accepted
   Counter conversations_now{0};
   Counter conversations_refused{0};  // above the bound
   Counter offers{0};
   Counter released{0};
   Counter leases_expired{0};
-  Counter protocol_errors{0};   // bytes on the port that are no conversation
+  Counter protocol_errors{0};                    // bytes on the port that are no conversation
   std::array<Counter, kReasonCount> refusals{};  // by Reason; asks answered with an error
 
   void CountReject(const Status& status) { Count(&rejects, status); }

@@ -12,10 +12,10 @@ Status CheckAlgorithm(const Verifier& v, const BundleClaim& claim) {
   if (!v.checks.On(Check::kAlgorithm)) return absl::OkStatus();
   const DigestAlgorithm mine = v.digester->algorithm();
   if (claim.seal.algorithm != mine)
-    return Reject(Reason::kDigestAlgorithm,
-                  absl::StrCat("digest algorithm: expected ",
-                               std::string(DigestAlgorithmName(mine)), ", found ",
-                               std::string(DigestAlgorithmName(claim.seal.algorithm))));
+    return Reject(
+        Reason::kDigestAlgorithm,
+        absl::StrCat("digest algorithm: expected ", std::string(DigestAlgorithmName(mine)),
+                     ", found ", std::string(DigestAlgorithmName(claim.seal.algorithm))));
   for (size_t p = 0; p < claim.seal.state_digests.size(); ++p)
     if (claim.seal.state_digests[p].is_zero())
       return Reject(Reason::kDigestAlgorithm, absl::StrCat("state part ", p, " has no digest"));
@@ -30,9 +30,9 @@ Status CheckAlgorithm(const Verifier& v, const BundleClaim& claim) {
 Status CheckStamp(const Verifier& v, const Expectation& expected, const BundleClaim& claim) {
   if (v.checks.On(Check::kAttempt) && expected.attempt.has_value() &&
       *expected.attempt != claim.attempt)
-    return Reject(Reason::kAttemptMismatch, absl::StrCat("attempt: expected ",
-                                                         expected.attempt->value, ", found ",
-                                                         claim.attempt.value));
+    return Reject(Reason::kAttemptMismatch,
+                  absl::StrCat("attempt: expected ", expected.attempt->value, ", found ",
+                               claim.attempt.value));
   if (v.checks.On(Check::kEpoch) && expected.epoch.has_value() && *expected.epoch != claim.epoch)
     return Reject(Reason::kEpochMismatch,
                   absl::StrCat("source epoch: expected ", expected.epoch->Hex(), ", found ",
@@ -43,9 +43,8 @@ Status CheckStamp(const Verifier& v, const Expectation& expected, const BundleCl
 Status CheckStateId(const Verifier& v, const Expectation& expected, const BundleClaim& claim) {
   if (!v.checks.On(Check::kStateId)) return absl::OkStatus();
   if (claim.state_id != claim.seal.state_id)
-    return Reject(Reason::kStateIdMismatch,
-                  absl::StrCat("state-id: offered ", claim.state_id.Hex(), ", sealed ",
-                               claim.seal.state_id.Hex()));
+    return Reject(Reason::kStateIdMismatch, absl::StrCat("state-id: offered ", claim.state_id.Hex(),
+                                                         ", sealed ", claim.seal.state_id.Hex()));
   if (expected.state_id.has_value() && *expected.state_id != claim.state_id)
     return Reject(Reason::kStateIdMismatch,
                   absl::StrCat("state-id: expected ", expected.state_id->Hex(), ", found ",
@@ -58,9 +57,9 @@ Status CheckClaimedParts(const Verifier& v, const Expectation& expected, const B
   BATON_RETURN_IF_ERROR(MatchSealToLayout(claim.seal, *v.layout));
   const size_t groups = v.layout->groups().size();
   if (claim.block_digests.size() != groups)
-    return Reject(
-        claim.block_digests.size() < groups ? Reason::kMissingPart : Reason::kUnknownPart,
-        absl::StrCat("block digests of ", claim.block_digests.size(), " groups, expected ", groups));
+    return Reject(claim.block_digests.size() < groups ? Reason::kMissingPart : Reason::kUnknownPart,
+                  absl::StrCat("block digests of ", claim.block_digests.size(),
+                               " groups, expected ", groups));
   for (size_t g = 0; g < groups; ++g) {
     const uint64_t want = v.layout->BlockCount(g, expected.identity.boundary);
     const uint64_t found = claim.block_digests[g].size();
@@ -100,9 +99,9 @@ Status CheckLanded(const Verifier& v, const Expectation& expected, const LandedB
                                  ", posted ", l.posted, ", landed ", l.landed));
     // A bound, not a check: what is digested is exactly the part.
     if (l.bytes.size() != l.part.bytes)
-      return Reject(Reason::kShortTransfer, absl::StrCat(name, ": ", l.bytes.size(),
-                                                         " bytes to verify, expected ",
-                                                         l.part.bytes));
+      return Reject(
+          Reason::kShortTransfer,
+          absl::StrCat(name, ": ", l.bytes.size(), " bytes to verify, expected ", l.part.bytes));
   }
   if (!missing.empty() && v.checks.On(Check::kParts)) {
     for (const BundlePart& part : want)
@@ -156,23 +155,20 @@ Status VerifyOne(const Verifier& v,
   check.seed = seeds.Of(landed.part);
   check.expected = ClaimedDigest(claim, landed.part);
   check.name = name;
-  check.mismatch =
-      landed.part.is_state ? Reason::kDigestMismatch : Reason::kBlockDigestMismatch;
+  check.mismatch = landed.part.is_state ? Reason::kDigestMismatch : Reason::kBlockDigestMismatch;
   return VerifyPart(v, check, landed.bytes);
 }
 
 // The part indices of a bundle part that a caller made by hand are not trusted as array indices.
 bool InLayout(const Layout& layout, const BundlePart& part) {
-  return part.is_state ? part.part < layout.StatePartCount()
-                       : part.group < layout.groups().size();
+  return part.is_state ? part.part < layout.StatePartCount() : part.group < layout.groups().size();
 }
 
 }  // namespace
 
 Status VerifyPart(const Verifier& v, const PartCheck& check, ByteSpan bytes) {
-  const bool by_digest = v.checks.On(check.mismatch == Reason::kBlockDigestMismatch
-                                         ? Check::kBlockDigest
-                                         : Check::kStateDigest);
+  const bool by_digest = v.checks.On(
+      check.mismatch == Reason::kBlockDigestMismatch ? Check::kBlockDigest : Check::kStateDigest);
   if (!by_digest && !v.checks.On(Check::kFinite)) return absl::OkStatus();
   const PartDigest found = v.device->Digest(*v.digester, check.seed, bytes);
   if (by_digest && found.digest != check.expected)

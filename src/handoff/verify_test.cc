@@ -113,8 +113,8 @@ TEST_F(VerifyTest, ADiskObjectHasNeitherAttemptNorEpoch) {
 TEST_F(VerifyTest, I4EveryPartWholeOrNothing) {
   LandedPart& part = landed_.parts[3];
   const std::string name = PartKeyName(layout_, part.part.key);
-  for (uint64_t LandedPart::*field : {&LandedPart::planned, &LandedPart::posted,
-                                      &LandedPart::landed}) {
+  for (uint64_t LandedPart::*field :
+       {&LandedPart::planned, &LandedPart::posted, &LandedPart::landed}) {
     part.*field -= 1;
     Expect(Reason::kShortTransfer, name.c_str());
     part.*field += 1;
@@ -182,8 +182,8 @@ TEST_F(VerifyTest, SealRefusesAClaimThatIsNotWhatTheSlotHolds) {
   EXPECT_TRUE(SealBundle(node_.self(), node_.device(), request).ok());
 
   for (const size_t n : {63, 49, 48}) {
-    const LiveRecord other(node_.Base(), PrefixChain(FakeNode::Scope(),
-                                                     std::span(tokens_).first(n)));
+    const LiveRecord other(node_.Base(),
+                           PrefixChain(FakeNode::Scope(), std::span(tokens_).first(n)));
     request.live = &other;
     EXPECT_EQ(ReasonOf(SealBundle(node_.self(), node_.device(), request).status()),
               Reason::kBoundaryMismatch)

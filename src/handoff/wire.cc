@@ -26,8 +26,8 @@ Status Malformed(const char* what) {
 
 // One line per distinct component: enough to see fp16 against bf16 or a swapped axis at a glance.
 std::string Summary(const Layout& layout) {
-  std::string out = absl::StrCat(layout.StatePartCount(), " state parts, ", layout.groups().size(),
-                                 " KV groups");
+  std::string out =
+      absl::StrCat(layout.StatePartCount(), " state parts, ", layout.groups().size(), " KV groups");
   std::vector<std::string> seen;
   for (const StatePart& part : layout.parts()) {
     if (std::find(seen.begin(), seen.end(), part.component) != seen.end()) continue;
@@ -47,7 +47,8 @@ std::string Summary(const Layout& layout) {
 }
 
 Digest128 Probe(const Digester& digester) {
-  const DigestSeed seed{Sha256Of(std::as_bytes(std::span("baton.digest-probe"))), ElementType::kF32};
+  const DigestSeed seed{Sha256Of(std::as_bytes(std::span("baton.digest-probe"))),
+                        ElementType::kF32};
   return digester.Digest(seed, {}).digest;
 }
 
@@ -130,14 +131,16 @@ Status MatchHello(const Hello& mine, const Hello& theirs) {
                   absl::StrCat("digest algorithm: here ", AlgorithmText(mine), ", peer ",
                                AlgorithmText(theirs), "; give both the same digest option"));
   if (mine.digest_probe != theirs.digest_probe)
-    return Reject(Reason::kDigestAlgorithm,
-                  absl::StrCat("digest key: here it gives ", mine.digest_probe.Hex(), ", at the peer ",
-                               theirs.digest_probe.Hex(), "; give both the same key"));
+    return Reject(
+        Reason::kDigestAlgorithm,
+        absl::StrCat("digest key: here it gives ", mine.digest_probe.Hex(), ", at the peer ",
+                     theirs.digest_probe.Hex(), "; give both the same key"));
   if (mine.layout != theirs.layout)
-    return Reject(Reason::kLayoutMismatch,
-                  absl::StrCat("layout: here ", mine.layout.Hex(), " (", mine.layout_summary,
-                               "), peer ", theirs.layout.Hex(), " (", Printable(theirs.layout_summary),
-                               "); serve the same model with the same options on both"));
+    return Reject(
+        Reason::kLayoutMismatch,
+        absl::StrCat("layout: here ", mine.layout.Hex(), " (", mine.layout_summary, "), peer ",
+                     theirs.layout.Hex(), " (", Printable(theirs.layout_summary),
+                     "); serve the same model with the same options on both"));
   if (mine.model != theirs.model)
     return Reject(Reason::kModelMismatch,
                   absl::StrCat("model: here ", mine.model.Hex(), ", peer ", theirs.model.Hex(),

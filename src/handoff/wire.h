@@ -52,7 +52,7 @@ struct OfferPart {
 };
 
 struct Offer {
-  BundleClaim claim;  // attempt echoed, epoch, state-id, seal, block digests
+  BundleClaim claim;      // attempt echoed, epoch, state-id, seal, block digests
   uint64_t lease_ms = 0;  // how long the source keeps the parts for this peer; a duration
   std::vector<OfferPart> parts;
   // Tokens of the bundle the source did not compute for this ask. For usage counters only.

@@ -38,9 +38,8 @@ void TryPayload(FrameType type, const std::vector<uint8_t>& payload) {
       BATON_CHECK(!DecodeError(frame).ok());
       return;
     default:
-      return Check(frame, DecodeRanges(type, frame), [type](const std::vector<PartRange>& r) {
-        return EncodeRanges(type, r);
-      });
+      return Check(frame, DecodeRanges(type, frame),
+                   [type](const std::vector<PartRange>& r) { return EncodeRanges(type, r); });
   }
 }
 

@@ -104,8 +104,8 @@ TEST_F(WireTest, OfferRoundTrip) {
 
 // Every prefix and every single flipped bit of every record is refused or decodes, never more.
 TEST_F(WireTest, TruncatedAndFlippedRecordsAreTotal) {
-  for (const Frame& frame : {EncodeHello(HelloOf(node_.self())), EncodeAsk(SomeAsk(16)),
-                             EncodeOffer(SomeOffer())}) {
+  for (const Frame& frame :
+       {EncodeHello(HelloOf(node_.self())), EncodeAsk(SomeAsk(16)), EncodeOffer(SomeOffer())}) {
     const auto decode = [&](const Frame& f) -> Status {
       if (f.type == FrameType::kHello) return DecodeHello(f).status();
       if (f.type == FrameType::kAsk) return DecodeAsk(f).status();

@@ -28,7 +28,8 @@ Attack OnPart(std::string name, PartKey part, std::function<void(MutableByteSpan
 }
 
 // `change` on the offer's payload without its checksum.
-Attack OnOfferBytes(std::string name, bool fix_checksum,
+Attack OnOfferBytes(std::string name,
+                    bool fix_checksum,
                     std::function<void(std::vector<uint8_t>*)> change) {
   Attack attack;
   attack.name = std::move(name);
@@ -75,9 +76,8 @@ Attack SwapParts(PartKey a, PartKey b) {
 }
 
 Attack ZeroPart(PartKey part) {
-  return OnPart("zero_part", part, [](MutableByteSpan bytes) {
-    std::fill(bytes.begin(), bytes.end(), std::byte{0});
-  });
+  return OnPart("zero_part", part,
+                [](MutableByteSpan bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0}); });
 }
 
 Attack DropOfferedPart(PartKey part) {
@@ -93,8 +93,7 @@ Attack MoveNothing(bool report_landed) {
   attack.name = report_landed ? "move_nothing_claim_all" : "move_nothing_claim_success";
   attack.pull = [report_landed](const PullCall& call) {
     PullOutcome outcome;
-    for (const ReadExtent& e : call.extents)
-      outcome.landed.push_back(report_landed ? e.bytes : 0);
+    for (const ReadExtent& e : call.extents) outcome.landed.push_back(report_landed ? e.bytes : 0);
     return outcome;
   };
   return attack;

@@ -79,7 +79,8 @@ StatusOr<std::unique_ptr<Link>> HostileConnector::Connect(const std::string& end
   return std::make_unique<HostileLink>(std::move(link), std::move(attack));
 }
 
-PullOutcome HostileConnector::Pull(Link& link, std::span<const ReadExtent> extents,
+PullOutcome HostileConnector::Pull(Link& link,
+                                   std::span<const ReadExtent> extents,
                                    Instant deadline) {
   auto* wrapped = dynamic_cast<HostileLink*>(&link);
   if (wrapped == nullptr) return inner_->Pull(link, extents, deadline);  // which refuses it

@@ -59,7 +59,8 @@ class HostileConnector final : public Connector {
   int attacks_made() const BATON_EXCLUDES(mu_);
 
   std::string_view name() const override { return inner_->name(); }
-  StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint, Instant deadline,
+  StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint,
+                                          Instant deadline,
                                           const CancelToken& cancel) override;
   PullOutcome Pull(Link& link, std::span<const ReadExtent> extents, Instant deadline) override;
 

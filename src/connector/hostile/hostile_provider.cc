@@ -31,8 +31,11 @@ StatusOr<std::unique_ptr<ServedBundle>> HostileProvider::Provide(const Ask& ask,
   return bundle;
 }
 
-void ForgeSeal(const LocalIdentity& self, const Device& device, const ContentIdentity& claim,
-               std::span<const TokenId> tokens, ServedBundle* bundle) {
+void ForgeSeal(const LocalIdentity& self,
+               const Device& device,
+               const ContentIdentity& claim,
+               std::span<const TokenId> tokens,
+               ServedBundle* bundle) {
   const Layout& layout = *self.layout;
   const IdentityBase base{claim.model, claim.layout, claim.scope};
   const PrefixChain chain(claim.scope, tokens);

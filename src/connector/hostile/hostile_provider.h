@@ -26,7 +26,8 @@ class HostileProvider final : public BundleProvider {
   // `inner` outlives this.
   explicit HostileProvider(BundleProvider* inner) : inner_(inner) {}
   void Arm(SourceAttack attack, int times = 1) BATON_EXCLUDES(mu_);
-  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask, Instant deadline,
+  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
+                                                  Instant deadline,
                                                   const CancelToken& cancel) override;
 
  private:
@@ -38,8 +39,11 @@ class HostileProvider final : public BundleProvider {
 
 // Seals a bundle's present bytes as `claim`, asking nobody whether that is true. `tokens` seed the
 // block digests.
-void ForgeSeal(const LocalIdentity& self, const Device& device, const ContentIdentity& claim,
-               std::span<const TokenId> tokens, ServedBundle* bundle);
+void ForgeSeal(const LocalIdentity& self,
+               const Device& device,
+               const ContentIdentity& claim,
+               std::span<const TokenId> tokens,
+               ServedBundle* bundle);
 
 // F11: serves the honest bundle of the first boundary - `fewer` tokens (a multiple of the grid).
 SourceAttack ServeShorter(uint64_t fewer);

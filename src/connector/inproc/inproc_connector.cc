@@ -188,8 +188,8 @@ class InprocListener final : public Listener {
     }
     std::shared_ptr<Session> session = std::move(core_->backlog.front());
     core_->backlog.pop_front();
-    return std::make_unique<InprocSourceLink>(std::move(session), kSource,
-                                              "peer of " + endpoint(), clock_);
+    return std::make_unique<InprocSourceLink>(std::move(session), kSource, "peer of " + endpoint(),
+                                              clock_);
   }
 
   void Close() override {

@@ -9,14 +9,16 @@
 
 namespace baton {
 
-StatusOr<std::shared_ptr<ArenaMap>> ArenaMap::Open(const std::string& peer, const Fd& fd,
+StatusOr<std::shared_ptr<ArenaMap>> ArenaMap::Open(const std::string& peer,
+                                                   const Fd& fd,
                                                    uint64_t announced) {
   struct stat st {};
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (fstat(fd.get(), &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     return Reject(Reason::kMalformed,
-                  peer + ": its arena is no memfd sealed against shrinking; it could make a copy "
-                         "fault at any time");
+                  peer +
+                      ": its arena is no memfd sealed against shrinking; it could make a copy "
+                      "fault at any time");
   if (announced == 0 || static_cast<uint64_t>(st.st_size) != announced)
     return Reject(Reason::kMalformed, absl::StrCat(peer, ": announces an arena of ", announced,
                                                    " bytes, its descriptor has ", st.st_size));
@@ -28,12 +30,12 @@ StatusOr<std::shared_ptr<ArenaMap>> ArenaMap::Open(const std::string& peer, cons
       new ArenaMap(ByteSpan(static_cast<const std::byte*>(p), announced)));
 }
 
-ArenaMap::~ArenaMap() {
-  munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-}
+ArenaMap::~ArenaMap() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
 
-StatusOr<std::shared_ptr<ArenaMap>> ArenaMapCache::Map(const std::string& endpoint, size_t region,
-                                                       Fd fd, uint64_t announced) {
+StatusOr<std::shared_ptr<ArenaMap>> ArenaMapCache::Map(const std::string& endpoint,
+                                                       size_t region,
+                                                       Fd fd,
+                                                       uint64_t announced) {
   struct stat st {};
   if (fstat(fd.get(), &st) != 0)
     return Reject(Reason::kMalformed, endpoint + ": its arena is no file");

@@ -24,7 +24,8 @@ class ArenaMap {
  public:
   // Errors: kMalformed if the size is not `announced` or the file is not sealed against shrinking,
   // kPeerUnavailable if it cannot be mapped.
-  static StatusOr<std::shared_ptr<ArenaMap>> Open(const std::string& peer, const Fd& fd,
+  static StatusOr<std::shared_ptr<ArenaMap>> Open(const std::string& peer,
+                                                  const Fd& fd,
                                                   uint64_t announced);
   ~ArenaMap();
   ArenaMap(const ArenaMap&) = delete;
@@ -42,7 +43,9 @@ class ArenaMap {
 class ArenaMapCache {
  public:
   static constexpr size_t kEntriesMax = 64;
-  StatusOr<std::shared_ptr<ArenaMap>> Map(const std::string& endpoint, size_t region, Fd fd,
+  StatusOr<std::shared_ptr<ArenaMap>> Map(const std::string& endpoint,
+                                          size_t region,
+                                          Fd fd,
                                           uint64_t announced) BATON_EXCLUDES(mu_);
   void Forget(const std::string& endpoint) BATON_EXCLUDES(mu_);
 

@@ -33,9 +33,9 @@ StatusOr<UnixAddress> ParseUnix(const std::string& address) {
   UnixAddress out;
   out.addr.sun_family = AF_UNIX;
   if (address.empty() || address == "@" || address.size() >= sizeof out.addr.sun_path)
-    return absl::InvalidArgumentError(
-        absl::StrCat("shm endpoint '", address, "' is not a socket path or @name of at most ",
-                     sizeof out.addr.sun_path - 1, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("shm endpoint '", address,
+                                                   "' is not a socket path or @name of at most ",
+                                                   sizeof out.addr.sun_path - 1, " bytes"));
   std::memcpy(out.addr.sun_path, address.data(), address.size());
   // An abstract name starts with a zero byte and has no terminator.
   if (address[0] == '@') out.addr.sun_path[0] = '\0';
@@ -101,8 +101,7 @@ class ShmConnector final : public Connector {
       return absl::InvalidArgumentError("'" + endpoint + "' is not a shm endpoint");
     BATON_ASSIGN_OR_RETURN(const UnixAddress address, ParseUnix(parsed.address));
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid())
-      return Reject(Reason::kPeerUnavailable, endpoint + ": " + ErrnoText(errno));
+    if (!fd.valid()) return Reject(Reason::kPeerUnavailable, endpoint + ": " + ErrnoText(errno));
     if (cancel.stop_requested()) return Reject(Reason::kCancelled, endpoint + ": cancelled");
     // A Unix connect completes at once or says EAGAIN while the backlog is full.
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.addr), address.len) != 0) {
@@ -145,13 +144,14 @@ class ShmConnector final : public Connector {
     if (frame.type != FrameType::kArena || !r.ok() || count == 0 || count > kRegionsMax ||
         count != fds.size() || r.remaining() != count * sizeof(uint64_t))
       return Reject(Reason::kMalformed,
-                    absl::StrCat(stream->peer(), ": expected an arena frame with as many "
+                    absl::StrCat(stream->peer(),
+                                 ": expected an arena frame with as many "
                                  "descriptors as regions, found type ",
                                  static_cast<int>(frame.type), ", ", fds.size(), " descriptors"));
     std::vector<std::shared_ptr<ArenaMap>> arenas;
     for (Fd& fd : fds) {
-      BATON_ASSIGN_OR_RETURN(auto map, maps_.Map(stream->peer(), arenas.size(), std::move(fd),
-                                                 r.Get<uint64_t>()));
+      BATON_ASSIGN_OR_RETURN(
+          auto map, maps_.Map(stream->peer(), arenas.size(), std::move(fd), r.Get<uint64_t>()));
       arenas.push_back(std::move(map));
     }
     return arenas;
@@ -195,8 +195,7 @@ class ShmListener final : public Listener {
     for (;;) {
       BATON_ASSIGN_OR_RETURN(Fd fd, loop_.Next());
       if (!CheckSameUser(fd.get(), endpoint()).ok()) continue;
-      auto stream =
-          std::make_unique<SocketStream>(std::move(fd), "peer of " + endpoint(), clock_);
+      auto stream = std::make_unique<SocketStream>(std::move(fd), "peer of " + endpoint(), clock_);
       std::vector<int> fds;
       for (const SourceRegion& region : regions_) fds.push_back(region.fd);
       // A fresh socket's buffer takes this frame without waiting: no peer can hold up Accept.

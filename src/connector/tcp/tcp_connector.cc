@@ -60,8 +60,7 @@ Status Lookup(const std::string& address, bool passive, AddressList* out) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
   const int rc = getaddrinfo(hp.host.c_str(), hp.port.c_str(), &hints, &out->head);
-  if (rc != 0)
-    return Reject(Reason::kPeerUnavailable, "tcp:" + address + ": " + gai_strerror(rc));
+  if (rc != 0) return Reject(Reason::kPeerUnavailable, "tcp:" + address + ": " + gai_strerror(rc));
   return absl::OkStatus();
 }
 
@@ -94,7 +93,7 @@ class TcpSourceLink final : public SocketLink<SourceLink> {
     for (;;) {
       BATON_ASSIGN_OR_RETURN(Frame frame, Receive(deadline));
       if (frame.type != FrameType::kRead) return frame;
-      const Status served = Serve(frame, deadline);
+      Status served = Serve(frame, deadline);
       if (!served.ok()) {
         Send(EncodeError(served), deadline).IgnoreError();
         return served;
@@ -180,22 +179,22 @@ class TcpPull {
     for (const PartRange& range : table) {
       const auto it = missing_.find({range.state_id, range.part});
       if (it == missing_.end())
-        return Reject(Reason::kUnknownPart,
-                      absl::StrCat(stream_->peer(), ": sends part ", range.part.value,
-                                   " of bundle ", range.state_id.Hex(),
-                                   ", which is not asked for or came already"));
+        return Reject(
+            Reason::kUnknownPart,
+            absl::StrCat(stream_->peer(), ": sends part ", range.part.value, " of bundle ",
+                         range.state_id.Hex(), ", which is not asked for or came already"));
       const ReadExtent& e = extents_[it->second];
       if (range.offset != 0 || range.bytes != e.bytes)
-        return Reject(Reason::kShortTransfer,
-                      absl::StrCat(stream_->peer(), ": sends bytes ", range.offset, "+",
-                                   range.bytes, " of part ", range.part.value, ", asked 0+",
-                                   e.bytes));
+        return Reject(
+            Reason::kShortTransfer,
+            absl::StrCat(stream_->peer(), ": sends bytes ", range.offset, "+", range.bytes,
+                         " of part ", range.part.value, ", asked 0+", e.bytes));
       iov.push_back({e.destination.data(), e.destination.size()});
       which.push_back(it->second);
       missing_.erase(it);
     }
     uint64_t moved = 0;
-    const Status status = stream_->ReadAll(std::move(iov), deadline, &moved);
+    Status status = stream_->ReadAll(std::move(iov), deadline, &moved);
     for (const size_t i : which) {
       out_->landed[i] = std::min(moved, extents_[i].bytes);
       moved -= out_->landed[i];

@@ -43,8 +43,11 @@ Layout SmallLayout() {
 Layout BigLayout(size_t layers, uint64_t part_bytes) {
   LayoutSpec spec;
   for (size_t i = 0; i < layers; ++i)
-    spec.parts.push_back({static_cast<uint32_t>(i), "ssm", ElementType::kF32,
-                          {static_cast<int64_t>(part_bytes / 4)}, "N"});
+    spec.parts.push_back({static_cast<uint32_t>(i),
+                          "ssm",
+                          ElementType::kF32,
+                          {static_cast<int64_t>(part_bytes / 4)},
+                          "N"});
   KvGroup full;
   full.name = "full";
   full.layers = {static_cast<uint32_t>(layers)};
@@ -99,8 +102,10 @@ ContentIdentity FakeNode::IdentityOf(std::span<const TokenId> tokens) const {
   return Base().At(PrefixChain(Scope(), tokens));
 }
 
-PullRequest FakeNode::NewRequest(const std::string& endpoint, std::vector<TokenId> tokens,
-                                 Attempt attempt, Instant deadline) {
+PullRequest FakeNode::NewRequest(const std::string& endpoint,
+                                 std::vector<TokenId> tokens,
+                                 Attempt attempt,
+                                 Instant deadline) {
   PullRequest request;
   request.endpoint = endpoint;
   request.ask.attempt = attempt;
@@ -181,7 +186,8 @@ void FillFinite(MutableByteSpan bytes, const Sha256& seed) {
   }
 }
 
-std::vector<std::byte> ReferenceBytes(const IdentityBase& base, std::span<const TokenId> tokens,
+std::vector<std::byte> ReferenceBytes(const IdentityBase& base,
+                                      std::span<const TokenId> tokens,
                                       const BundlePart& part) {
   const PrefixChain chain(base.scope, tokens);
   const bool own_end = !part.is_state && part.block < chain.full_blocks();
@@ -208,9 +214,8 @@ StatusOr<std::unique_ptr<FakeBundle>> FakeBundle::Make(FakeNode* node, const Con
   BATON_RETURN_IF_ERROR(bundle->SealUnits());
   const LiveRecord blocks_of(content.base, PrefixChain(content.base.scope, content.tokens));
   const LiveRecord live(content.base,
-                        PrefixChain(content.base.scope, content.honest_record
-                                                            ? content.state_tokens
-                                                            : content.tokens));
+                        PrefixChain(content.base.scope,
+                                    content.honest_record ? content.state_tokens : content.tokens));
   SealRequest request;
   request.claim = blocks_of.Identity();
   request.live = &live;
@@ -252,8 +257,8 @@ Status FakeBundle::Reserve(uint64_t boundary) {
 Status FakeBundle::Write(const Content& content) {
   const BundlePools& pools = node_->pools();
   for (const BundlePart& part : BundleParts(node_->layout(), content.tokens.size())) {
-    const std::vector<std::byte> bytes = ReferenceBytes(
-        content.base, part.is_state ? content.state_tokens : content.tokens, part);
+    const std::vector<std::byte> bytes =
+        ReferenceBytes(content.base, part.is_state ? content.state_tokens : content.tokens, part);
     if (part.is_state) {
       BATON_ASSIGN_OR_RETURN(const StateLease lease,
                              pools.slots->Acquire(*slot_handle, LeaseFor::kCompute));
@@ -304,7 +309,8 @@ void FakeBundle::OnEnd(ServeEnd end) {
   if (on_end != nullptr) on_end(end);
 }
 
-StatusOr<std::unique_ptr<ServedBundle>> FakeProvider::Provide(const Ask& ask, Instant,
+StatusOr<std::unique_ptr<ServedBundle>> FakeProvider::Provide(const Ask& ask,
+                                                              Instant,
                                                               const CancelToken& cancel) {
   ++asked;
   if (before != nullptr) BATON_RETURN_IF_ERROR(before(ask, cancel));

@@ -53,7 +53,9 @@ class FakeNode {
   IdentityBase Base() const { return {self_.model, layout().fingerprint(), Scope()}; }
 
   // A request with fresh RESERVED units for `tokens`.
-  PullRequest NewRequest(const std::string& endpoint, std::vector<TokenId> tokens, Attempt attempt,
+  PullRequest NewRequest(const std::string& endpoint,
+                         std::vector<TokenId> tokens,
+                         Attempt attempt,
                          Instant deadline);
   void FreeUnits(const PullRequest& request);
   // State of every unit of a request, UnitState::kFree for a stale handle.
@@ -78,7 +80,8 @@ class FakeNode {
 // Finite floats (or bf16 patterns) that are a function of seed alone.
 void FillFinite(MutableByteSpan bytes, const Sha256& seed);
 // What a part of the bundle of `tokens` must hold: the reference all tests compare with.
-std::vector<std::byte> ReferenceBytes(const IdentityBase& base, std::span<const TokenId> tokens,
+std::vector<std::byte> ReferenceBytes(const IdentityBase& base,
+                                      std::span<const TokenId> tokens,
                                       const BundlePart& part);
 std::vector<std::vector<std::byte>> ReferenceBundle(const FakeNode& node,
                                                     std::span<const TokenId> tokens);
@@ -119,7 +122,8 @@ class FakeBundle : public ServedBundle {
 class FakeProvider final : public BundleProvider {
  public:
   explicit FakeProvider(FakeNode* node) : node_(node) {}
-  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask, Instant deadline,
+  StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
+                                                  Instant deadline,
                                                   const CancelToken& cancel) override;
   // Set before serving. `before` may block or fail; `tamper` may change the bundle.
   std::function<Status(const Ask&, const CancelToken&)> before;

@@ -67,8 +67,9 @@ class HandoffFixture : public ::testing::Test {
     server_options_.regions = {source_->region()};
     server_ = std::make_unique<HandoffServer>(server_options_, provider);
     const std::string name = "baton-test-" + RandomBytes<StateId>().Hex();
-    const std::string address =
-        scheme_ == "tcp" ? "127.0.0.1:0" : scheme_ == "shm" ? "@" + name : name;
+    const std::string address = scheme_ == "tcp"   ? "127.0.0.1:0"
+                                : scheme_ == "shm" ? "@" + name
+                                                   : name;
     const Status status = server_->AddListener(scheme_ + ":" + address);
     ASSERT_TRUE(status.ok()) << status;
     endpoint_ = server_->endpoints()[0];
@@ -109,8 +110,7 @@ class HandoffFixture : public ::testing::Test {
   }
 
   // A provider that computes for ever; `act` ends it once it has begun.
-  void StopDuring(const std::function<void()>& act,
-                  std::optional<Reason> reason = std::nullopt) {
+  void StopDuring(const std::function<void()>& act, std::optional<Reason> reason = std::nullopt) {
     std::atomic<bool> cancelled{false};
     provider_->before = [&](const Ask&, const CancelToken& cancel) {
       while (!cancel.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
