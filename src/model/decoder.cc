@@ -92,7 +92,7 @@ Status Decoder::Validate(std::span<const BatchItem> batch, Workspace::Impl* work
     if (n == 0 || rows > kStepRowsMax)
       return bad(absl::StrCat(n, " tokens; 1 or more, and at most ", kStepRowsMax, " in a batch"));
     if (item.position < 0 || item.position > parts_.max_model_len - n) {
-      return bad(absl::StrCat("tokens ", item.position, " to ", item.position + n,
+      return bad(absl::StrCat(n, " tokens from position ", item.position,
                               " do not fit the model's context of ", parts_.max_model_len));
     }
     for (const TokenId token : item.tokens) {
