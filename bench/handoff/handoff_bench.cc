@@ -212,7 +212,7 @@ void Measure(const std::string& scheme, uint64_t mib) {
   else
     bare = std::make_unique<MemoryCopy>(moved);
   Ratios ratios;
-  std::vector<double> copies, wholes;
+  std::vector<double> copies, wholes, connects, waits, rest;
   for (int round = -kWarmUp; round < kRounds; ++round) {
     const double copy = bare->Seconds();
     const PullRequest request = receiver.NewRequest(server.endpoints()[0], tokens,
@@ -228,6 +228,10 @@ void Measure(const std::string& scheme, uint64_t mib) {
     if (round < 0) continue;
     copies.push_back(copy);
     wholes.push_back(whole);
+    connects.push_back(result.report.connect_seconds);
+    waits.push_back(result.report.wait_seconds);
+    rest.push_back(whole - result.report.connect_seconds - result.report.wait_seconds -
+                   result.report.pull_seconds - result.report.verify_seconds);
     ratios.pull.push_back(result.report.pull_seconds / copy);
     ratios.verified.push_back((result.report.pull_seconds + result.report.verify_seconds) / copy);
     ratios.whole.push_back(whole / copy);
@@ -238,7 +242,8 @@ void Measure(const std::string& scheme, uint64_t mib) {
   Print("pull/copy", ratios.pull);
   Print("verified/copy", ratios.verified);
   Print("whole/copy", ratios.whole);
-  std::printf("\n");
+  std::printf("  fixed: connect %.3f ask %.3f other %.3f ms\n", Median(connects) * 1e3,
+              Median(waits) * 1e3, Median(rest) * 1e3);
   server.Stop();
 }
 
