@@ -13,7 +13,8 @@
 // Endpoints are strings: "tcp:HOST:PORT", "shm:PATH" or "shm:@ABSTRACT", "inproc:NAME".
 //
 // Deadlines are Instants of the Clock given to the connector. Thread rule: a Link is used by one
-// thread; only Close and Interrupt may be called from others. Connectors and Listeners are
+// thread; Close and Interrupt may be called from others, and one other thread may be in
+// WaitReadable while this one sends. Connectors and Listeners are
 // thread-safe.
 #ifndef BATON_CONNECTOR_CONNECTOR_H_
 #define BATON_CONNECTOR_CONNECTOR_H_

@@ -84,7 +84,7 @@ class PullRun {
 
     BATON_RETURN_IF_ERROR(ConnectAndGreet());
     const CancelCallback on_cancel(cancel_, [this] { link_->Close(); });
-    BATON_ASSIGN_OR_RETURN(const Offer offer, AskForOffer());
+    BATON_ASSIGN_OR_RETURN(const Offer offer, ReceiveOffer());
     BATON_RETURN_IF_ERROR(VerifyClaim(MakeVerifier(nullptr), expected_, offer.claim));
     BATON_RETURN_IF_ERROR(PullParts(offer));
     BATON_RETURN_IF_ERROR(Verify(offer.claim));
@@ -106,7 +106,14 @@ class PullRun {
     stage_ = "greeting";
     const CancelCallback on_cancel(cancel_, [this] { link_->Close(); });
     const Hello mine = HelloOf(o_.self);
-    BATON_ASSIGN_OR_RETURN(const Frame frame, Exchange(EncodeHello(mine), deadline));
+    // The ask goes out with the greeting: each answer waited for costs a turn of both schedulers,
+    // milliseconds where all cores compute. The peer looks at it only if the greetings agree.
+    Ask ask = request_.ask;
+    ask.deadline_ms = static_cast<uint64_t>(std::max<int64_t>(
+        1, std::chrono::floor<std::chrono::milliseconds>(request_.deadline - start).count()));
+    Status sent = link_->Send(EncodeHello(mine), deadline);
+    if (sent.ok()) sent = link_->Send(EncodeAsk(ask), deadline);
+    BATON_ASSIGN_OR_RETURN(const Frame frame, Answer(sent, deadline));
     BATON_ASSIGN_OR_RETURN(const Hello theirs, DecodeHello(frame));
     if (o_.checks.On(Check::kPeer)) {
       Status match = MatchHello(mine, theirs);
@@ -122,13 +129,10 @@ class PullRun {
     return absl::OkStatus();
   }
 
-  StatusOr<Offer> AskForOffer() {
+  StatusOr<Offer> ReceiveOffer() {
     stage_ = "waiting for the offer";
     const Instant start = o_.clock->Now();
-    Ask ask = request_.ask;
-    ask.deadline_ms = static_cast<uint64_t>(std::max<int64_t>(
-        1, std::chrono::floor<std::chrono::milliseconds>(request_.deadline - start).count()));
-    BATON_ASSIGN_OR_RETURN(const Frame frame, Exchange(EncodeAsk(ask), request_.deadline));
+    BATON_ASSIGN_OR_RETURN(const Frame frame, Answer(absl::OkStatus(), request_.deadline));
     BATON_ASSIGN_OR_RETURN(Offer offer, DecodeOffer(frame));
     const Instant now = o_.clock->Now();
     report_.wait_seconds = Seconds(now - start);
@@ -143,10 +147,9 @@ class PullRun {
     return offer;
   }
 
-  // Sends, and receives an answer; an error frame becomes its status, also if the peer sent it and
-  // hung up while this side was still sending.
-  StatusOr<Frame> Exchange(const Frame& frame, Instant deadline) {
-    Status sent = link_->Send(frame, deadline);
+  // The peer's next frame; an error frame becomes its status, also if the peer sent it and hung up
+  // while this side was still sending.
+  StatusOr<Frame> Answer(const Status& sent, Instant deadline) {
     if (!sent.ok()) deadline = std::min(deadline, o_.clock->Now() + kErrorFrameTimeout);
     auto answer = link_->Receive(deadline);
     if (answer.ok() && answer->type == FrameType::kError) return DecodeError(*answer);

@@ -1,6 +1,7 @@
 #include "handoff/conversation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -35,11 +36,39 @@ StatusOr<ByteSpan> BytesOf(const Layout& layout,
 
 }  // namespace
 
+// Provide blocks inside the engine, so somebody else must notice that the peer has gone. A peer
+// that speaks before it was answered, or whose deadline has passed, is as good as gone.
+class Conversation::PeerWatch {
+ public:
+  PeerWatch(SourceLink* link, Instant deadline, CancelSource cancel)
+      : link_(link), thread_([this, deadline, cancel]() mutable {
+          if (link_->WaitReadable(deadline) != Link::Event::kInterrupted && !over_.load())
+            cancel.request_stop();
+        }) {}
+  ~PeerWatch() {
+    Over();
+    thread_.join();
+  }
+  // The peer may speak from now on. Does not wait for the thread: on a busy machine that would cost
+  // the hand-off a turn of the scheduler.
+  void Over() {
+    over_.store(true);
+    link_->Interrupt();
+  }
+
+ private:
+  SourceLink* link_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;  // last: it uses the others
+};
+
 Conversation::Conversation(const HandoffServerOptions& options,
                            BundleProvider* provider,
                            SourceLink* link,
                            CancelSource cancel)
     : o_(options), provider_(provider), link_(link), cancel_(std::move(cancel)) {}
+
+Conversation::~Conversation() = default;
 
 void Conversation::Run() {
   const Instant hello_deadline = o_.clock->Now() + o_.hello_timeout;
@@ -53,6 +82,7 @@ void Conversation::Run() {
       if (status.ok()) status = Serve(*ask, bundle->get());
     }
   }
+  watch_.reset();
   if (!status.ok()) SendError(status);
   link_->Close();
 }
@@ -110,14 +140,9 @@ StatusOr<std::unique_ptr<ServedBundle>> Conversation::Provide(const Ask& ask) {
   const Instant now = o_.clock->Now();
   const uint64_t ms = std::min<uint64_t>(ask.deadline_ms, Milliseconds(o_.provide_timeout_max));
   const Instant deadline = now + std::chrono::milliseconds(ms);
-  // Provide blocks inside the engine, so somebody else must notice that the peer has gone. A peer
-  // that speaks before it was answered, or whose deadline has passed, is as good as gone.
-  std::thread watcher([this, deadline] {
-    if (link_->WaitReadable(deadline) != Link::Event::kInterrupted) cancel_.request_stop();
-  });
+  watch_ = std::make_unique<PeerWatch>(link_, deadline, cancel_);
   auto bundle = provider_->Provide(ask, deadline, cancel_.get_token());
-  link_->Interrupt();
-  watcher.join();
+  watch_->Over();
   if (bundle.ok() && *bundle == nullptr) bundle = absl::InternalError("provider gave no bundle");
   if (bundle.ok() && cancel_.stop_requested()) {
     (*bundle)->OnEnd(ServeEnd::kLinkClosed);
@@ -156,6 +181,7 @@ Status Conversation::Serve(const Ask& ask, ServedBundle* bundle) {
     status = link_->Send(EncodeOffer(*offer), std::min(lease_end, o_.clock->Now() + kSendTimeout));
     ++o_.stats->offers;
   }
+  watch_.reset();  // before this thread reads from the link again
   if (status.ok()) {
     auto frame = link_->ServeUntilFrame(lease_end);
     status = frame.status();

@@ -22,10 +22,12 @@ class Conversation {
                BundleProvider* provider,
                SourceLink* link,
                CancelSource cancel);
+  ~Conversation();
   // Returns when the link is of no more use; closes it. Whatever was served has been let go.
   void Run();
 
  private:
+  class PeerWatch;
   Status Greet(Instant deadline);
   StatusOr<Ask> ReceiveAsk(Instant deadline);
   Status CheckAsk(const Ask& ask) const;
@@ -41,6 +43,7 @@ class Conversation {
   BundleProvider* provider_;
   SourceLink* link_;
   CancelSource cancel_;
+  std::unique_ptr<PeerWatch> watch_;  // from the ask until the offer has left
 };
 
 }  // namespace baton

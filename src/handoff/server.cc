@@ -28,7 +28,7 @@ class HandoffServer::Impl {
   ~Impl() { Stop(); }
 
   Status AddListener(const std::string& endpoint) {
-    BATON_CHECK(accepters_.empty());
+    BATON_CHECK(!started_);
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
                            Listen({endpoint, options_.regions, options_.clock, options_.hub}));
     listeners_.push_back(std::move(listener));
@@ -42,46 +42,86 @@ class HandoffServer::Impl {
   }
 
   void Start() {
-    for (const auto& listener : listeners_)
-      accepters_.emplace_back([this, l = listener.get()] { AcceptMain(l); });
+    started_ = true;
+    for (const auto& listener : listeners_) Lead(listener.get());
   }
 
   void Stop() {
-    for (const auto& listener : listeners_) listener->Close();
-    for (std::thread& thread : accepters_) thread.join();
-    accepters_.clear();
-    // Nothing is added any more; whatever still runs is told to end, then joined.
     std::list<Talk> rest;
     {
       MutexLock lock(&mu_);
+      stopping_ = true;
       for (Talk& talk : talks_) {
         talk.cancel.request_stop();
         if (talk.link != nullptr) talk.link->Close();
       }
+      // Nothing is added any more; Reap finds nothing.
       rest.splice(rest.end(), talks_);
     }
+    for (const auto& listener : listeners_) listener->Close();
     for (Talk& talk : rest) talk.thread.join();
     listeners_.clear();
   }
 
  private:
+  // A thread: it waits for a peer, makes another thread wait for the next one, and talks. The peer
+  // is thus served by the thread it woke, not by one more that has to be woken in turn.
   struct Talk {
-    std::unique_ptr<SourceLink> link;  // null once done; guarded by mu_
+    std::unique_ptr<SourceLink> link;  // null while waiting and once done; guarded by mu_
     CancelSource cancel;
     bool done = false;  // guarded by mu_
     std::thread thread;
   };
 
-  void AcceptMain(Listener* listener) {
+  void Lead(Listener* listener) {
+    MutexLock lock(&mu_);
+    if (stopping_) return;
+    Talk& talk = talks_.emplace_back();
+    talk.thread = std::thread([this, &talk, listener] { TalkMain(&talk, listener); });
+  }
+
+  void TalkMain(Talk* talk, Listener* listener) {
+    SourceLink* const link = AcceptOne(talk, listener);
+    if (link != nullptr) {
+      Lead(listener);
+      Conversation(options_, provider_, link, talk->cancel).Run();
+    }
+    Reap();
+    MutexLock lock(&mu_);
+    talk->done = true;
+    if (link == nullptr) return;
+    talk->link.reset();
+    --options_.stats->conversations_now;
+    --talking_;
+  }
+
+  // The next peer there is room for; null once the server stops.
+  SourceLink* AcceptOne(Talk* talk, Listener* listener) {
     for (;;) {
       auto link = listener->Accept();
-      if (!link.ok()) return;
-      Reap();
-      Begin(std::move(*link));
+      if (!link.ok()) return nullptr;
+      {
+        MutexLock lock(&mu_);
+        if (stopping_) return nullptr;
+        if (talking_ < options_.conversations_max) {
+          ++talking_;
+          ++options_.stats->conversations;
+          ++options_.stats->conversations_now;
+          talk->link = std::move(*link);
+          return talk->link.get();
+        }
+      }
+      ++options_.stats->conversations_refused;
+      (*link)
+          ->Send(EncodeError(Reject(
+                     Reason::kNoCapacity,
+                     absl::StrCat("already ", options_.conversations_max, " hand-offs at once"))),
+                 options_.clock->Now() + kBusyTimeout)
+          .IgnoreError();
     }
   }
 
-  // Joins conversations that have ended. At most conversations_max are ever unjoined.
+  // Joins threads that have ended, so that no more than those of one moment are ever unjoined.
   void Reap() {
     std::list<Talk> ended;
     {
@@ -94,38 +134,15 @@ class HandoffServer::Impl {
     for (Talk& talk : ended) talk.thread.join();
   }
 
-  void Begin(std::unique_ptr<SourceLink> link) {
-    MutexLock lock(&mu_);
-    if (talks_.size() >= options_.conversations_max) {
-      ++options_.stats->conversations_refused;
-      link->Send(EncodeError(Reject(Reason::kNoCapacity,
-                                    absl::StrCat("already ", talks_.size(), " hand-offs at once"))),
-                 options_.clock->Now() + kBusyTimeout)
-          .IgnoreError();
-      return;
-    }
-    ++options_.stats->conversations;
-    ++options_.stats->conversations_now;
-    Talk& talk = talks_.emplace_back();
-    talk.link = std::move(link);
-    talk.thread = std::thread([this, &talk] { TalkMain(&talk); });
-  }
-
-  void TalkMain(Talk* talk) {
-    Conversation(options_, provider_, talk->link.get(), talk->cancel).Run();
-    MutexLock lock(&mu_);
-    talk->link.reset();
-    talk->done = true;
-    --options_.stats->conversations_now;
-  }
-
   HandoffServerOptions options_;
   BundleProvider* provider_;
   HandoffStats own_stats_;
   std::vector<std::unique_ptr<Listener>> listeners_;
-  std::vector<std::thread> accepters_;
+  bool started_ = false;
   Mutex mu_;
   std::list<Talk> talks_ BATON_GUARDED_BY(mu_);
+  size_t talking_ BATON_GUARDED_BY(mu_) = 0;
+  bool stopping_ BATON_GUARDED_BY(mu_) = false;
 };
 
 HandoffServer::HandoffServer(HandoffServerOptions options, BundleProvider* provider)

@@ -1,9 +1,10 @@
 // The serving side of a hand-off: listens, compares identities, hands asks to the engine's
 // BundleProvider, grants exactly the offered parts to exactly that peer, and lets go when the peer
 // releases, leaves, or the source lease runs out on this process's monotonic clock. One thread per
-// conversation, bounded; no thread wakes while nothing happens. Garbage on the port is a counter, a
-// log line and a closed connection. It moves no bytes itself (connectors do) and judges no content.
-// Thread rule: thread-safe; Start once, Stop from any thread but a conversation's.
+// conversation, bounded, and one per listener that waits; no thread wakes while nothing happens.
+// Garbage on the port is a counter, a log line and a closed connection. It moves no bytes itself
+// (connectors do) and judges no content. Thread rule: thread-safe; Start once, Stop from any thread
+// but a conversation's.
 #ifndef BATON_HANDOFF_SERVER_H_
 #define BATON_HANDOFF_SERVER_H_
 
