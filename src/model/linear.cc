@@ -13,6 +13,7 @@ constexpr int64_t kPanelsMax = 32;
 constexpr int64_t kPanelGroup = 4;
 constexpr int64_t kRowGroup = 16;
 constexpr int64_t kStreamRows = 4;
+constexpr int64_t kTilesPerThread = 4;
 // Outputs of a tile stay in cache for whoever combines them (MLP).
 constexpr int64_t kTileRowsMax = 128;
 
@@ -22,49 +23,55 @@ constexpr int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
 }  // namespace
 
 TilePlan PlanTiles(const kernel::PackedMatrix& w, int64_t rows, int threads) {
-  const int64_t panels = w.panels();
-  // Enough pieces that a thread that falls behind holds up the others little.
-  const int64_t wanted = threads == 1 ? 1 : 6 * threads;
   TilePlan plan;
+  plan.rows = rows;
+  plan.panels = w.panels();
   plan.tile_rows = rows;
-  plan.tile_panels = panels;
   if (rows > kTileRowsMax)
     plan.tile_rows = RoundUp(DivideUp(rows, DivideUp(rows, kTileRowsMax)), kRowGroup);
   plan.row_tiles = DivideUp(rows, plan.tile_rows);
-  if (rows > kStreamRows) plan.tile_panels = std::min(panels, kPanelsMax);
-  const int64_t share = RoundUp(DivideUp(panels * plan.row_tiles, wanted), kPanelGroup);
-  plan.tile_panels = std::min(plan.tile_panels, share);
-  plan.panel_tiles = DivideUp(panels, plan.tile_panels);
+  const int64_t wanted = threads == 1 ? 1 : kTilesPerThread * threads;
+  plan.panel_tiles = std::min(DivideUp(wanted, plan.row_tiles), DivideUp(plan.panels, kPanelGroup));
+  if (rows > kStreamRows)
+    plan.panel_tiles = std::max(plan.panel_tiles, DivideUp(plan.panels, kPanelsMax));
   return plan;
 }
 
-void RunTile(const kernel::Kernels& kernels,
-             const LinearJob& job,
-             int64_t row_begin,
-             int64_t row_end,
-             int64_t panel_begin,
-             int64_t panel_end) {
+// Tiles shrink towards the last (sizes fall linearly): the first ones are long enough for the
+// kernel's stride, the last ones short enough that no thread waits long for another.
+Tile TilePlan::At(int64_t i) const {
+  const int64_t row = i % row_tiles * tile_rows, n = panel_tiles;
+  const auto panel_begin = [&](int64_t tile) {
+    const int64_t left = n - tile;
+    return left == 0 ? panels
+                     : panels * (n * n - left * left) / (n * n) / kPanelGroup * kPanelGroup;
+  };
+  return Tile{row, std::min(row + tile_rows, rows), panel_begin(i / row_tiles),
+              panel_begin(i / row_tiles + 1)};
+}
+
+void RunTile(const kernel::Kernels& kernels, const LinearJob& job, const Tile& tile) {
+  const int64_t rows = tile.row_end - tile.row_begin;
+  if (rows <= 0 || tile.panel_begin == tile.panel_end) return;
   const Linear& linear = *job.linear;
-  kernel::MatmulArgs args{.x = job.x[row_begin],
-                          .ldx = job.x.stride,
-                          .rows = row_end - row_begin,
-                          .w = &linear.w,
-                          .panel_begin = panel_begin,
-                          .panel_end = panel_end,
-                          .y = job.y[row_begin],
-                          .ldy = job.y.stride,
-                          .accumulate = false};
   if (!linear.bias.empty()) {
     // The sum starts from the bias.
-    const int64_t begin = panel_begin * kernel::kLanes;
-    const int64_t end = std::min(panel_end * kernel::kLanes, linear.w.rows());
-    for (int64_t r = row_begin; r < row_end; ++r) {
+    const int64_t begin = tile.panel_begin * kernel::kLanes;
+    const int64_t end = std::min(tile.panel_end * kernel::kLanes, linear.w.rows());
+    for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
       std::memcpy(job.y[r] + begin, linear.bias.data() + begin,
                   static_cast<size_t>(end - begin) * sizeof(float));
     }
-    args.accumulate = true;
   }
-  kernels.matmul(args);
+  kernels.matmul(kernel::MatmulArgs{.x = job.x[tile.row_begin],
+                                    .ldx = job.x.stride,
+                                    .rows = rows,
+                                    .w = &linear.w,
+                                    .panel_begin = tile.panel_begin,
+                                    .panel_end = tile.panel_end,
+                                    .y = job.y[tile.row_begin],
+                                    .ldy = job.y.stride,
+                                    .accumulate = !linear.bias.empty()});
 }
 
 void RunLinears(const Step& step, std::span<const LinearJob> jobs) {
@@ -82,12 +89,7 @@ void RunLinears(const Step& step, std::span<const LinearJob> jobs) {
   step.ForEach(tiles, work, [&](int64_t i) {
     size_t j = 0;
     for (; i >= plans[j].tiles(); ++j) i -= plans[j].tiles();
-    const TilePlan& plan = plans[j];
-    // Row tiles innermost: a run of panels stays in cache for all rows.
-    const int64_t row = i % plan.row_tiles * plan.tile_rows;
-    const int64_t panel = i / plan.row_tiles * plan.tile_panels;
-    RunTile(step.kernels(), jobs[j], row, std::min(row + plan.tile_rows, jobs[j].rows), panel,
-            std::min(panel + plan.tile_panels, jobs[j].linear->w.panels()));
+    RunTile(step.kernels(), jobs[j], plans[j].At(i));
   });
 }
 

@@ -19,23 +19,28 @@ struct LinearJob {
   Rows y;
 };
 
-// How one product is cut: `row_tiles` x `panel_tiles` independent rectangles.
+// A rectangle of one product: rows [row_begin, row_end), panels [panel_begin, panel_end).
+struct Tile {
+  int64_t row_begin, row_end;
+  int64_t panel_begin, panel_end;
+};
+
+// How one product is cut into tiles. Row tiles are innermost, so that a run of panels stays in
+// cache for all rows.
 struct TilePlan {
+  int64_t rows = 0;
+  int64_t panels = 0;
   int64_t tile_rows = 0;
-  int64_t tile_panels = 0;
   int64_t row_tiles = 0;
   int64_t panel_tiles = 0;
+
   int64_t tiles() const { return row_tiles * panel_tiles; }
+  // Tile `i` of tiles(); may be empty.
+  Tile At(int64_t i) const;
 };
 TilePlan PlanTiles(const kernel::PackedMatrix& w, int64_t rows, int threads);
 
-// Panels [panel_begin, panel_end) of rows [row_begin, row_end) of `job`.
-void RunTile(const kernel::Kernels& kernels,
-             const LinearJob& job,
-             int64_t row_begin,
-             int64_t row_end,
-             int64_t panel_begin,
-             int64_t panel_end);
+void RunTile(const kernel::Kernels& kernels, const LinearJob& job, const Tile& tile);
 
 // Most jobs RunLinears takes at once.
 inline constexpr size_t kLinearJobsMax = 8;

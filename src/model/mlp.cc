@@ -8,6 +8,14 @@ int64_t MlpScratch(const MlpConfig& config, int64_t rows) {
   return 2 * Arena::Rounded(rows * config.width);
 }
 
+void CombineTile(const kernel::Kernels& kernels, Rows gate, Rows up, const Tile& tile) {
+  const int64_t begin = tile.panel_begin * kernel::kLanes;
+  const int64_t n = std::min(tile.panel_end * kernel::kLanes, gate.stride) - begin;
+  if (n <= 0) return;
+  for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
+    kernels.silu_mul(gate[r] + begin, up[r] + begin, n, gate[r] + begin);
+}
+
 void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t rows) {
   const int64_t width = weights.gate.w.rows();
   const ArenaScope scope(&step.arena());
@@ -18,16 +26,10 @@ void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t
   const int64_t work = rows * width * x.stride / 16 + width * x.stride / 4;
   // Gate and up of a tile are combined while both are in cache.
   step.ForEach(plan.tiles(), work, [&](int64_t i) {
-    const int64_t row = i % plan.row_tiles * plan.tile_rows;
-    const int64_t row_end = std::min(row + plan.tile_rows, rows);
-    const int64_t panel = i / plan.row_tiles * plan.tile_panels;
-    const int64_t panel_end = std::min(panel + plan.tile_panels, weights.gate.w.panels());
-    RunTile(step.kernels(), gate_job, row, row_end, panel, panel_end);
-    RunTile(step.kernels(), up_job, row, row_end, panel, panel_end);
-    const int64_t begin = panel * kernel::kLanes;
-    const int64_t n = std::min(panel_end * kernel::kLanes, width) - begin;
-    for (int64_t r = row; r < row_end; ++r)
-      step.kernels().silu_mul(gate[r] + begin, up[r] + begin, n, gate[r] + begin);
+    const Tile tile = plan.At(i);
+    RunTile(step.kernels(), gate_job, tile);
+    RunTile(step.kernels(), up_job, tile);
+    CombineTile(step.kernels(), gate, up, tile);
   });
   RunLinear(step, {&weights.down, gate, rows, y});
 }

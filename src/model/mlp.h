@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "model/config.h"
+#include "model/linear.h"
 #include "model/step.h"
 #include "model/weights.h"
 
@@ -14,6 +15,9 @@ namespace baton::model {
 int64_t MlpScratch(const MlpConfig& config, int64_t rows);
 // y = down(silu(gate x) * up x).
 void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t rows);
+
+// gate = silu(gate) * up over the columns of a tile; both are as wide as their stride.
+void CombineTile(const kernel::Kernels& kernels, Rows gate, Rows up, const Tile& tile);
 
 int64_t MoeScratch(const MoeConfig& config, int64_t hidden, int64_t rows);
 // y += sum over the top_k experts of a row, in ascending expert id, of weight * expert(x). Ties

@@ -54,11 +54,10 @@ void Gather(Workspace::Impl* work, const MoeConfig& c, int64_t rows) {
   }
 }
 
-// One tile of one expert's matrices; experts with rows only.
+// One tile of one expert's matrices; its rows count among the gathered ones.
 struct ExpertTile {
   int64_t expert;
-  int64_t row_begin, row_end;  // gathered rows
-  int64_t panel_begin, panel_end;
+  Tile tile;
 };
 
 // Calls fn for every tile of every expert's matrix `member`, in one parallel loop.
@@ -90,12 +89,10 @@ void ForExpertTiles(const Step& step,
   step.ForEach(tiles, cost, [&](int64_t i) {
     const int64_t e =
         std::upper_bound(first.begin(), first.begin() + experts, i) - first.begin() - 1;
-    const TilePlan plan = plan_of(e);
-    const int64_t tile = i - first[e], base = work.expert_begin[e];
-    const int64_t row = base + tile % plan.row_tiles * plan.tile_rows;
-    const int64_t panel = tile / plan.row_tiles * plan.tile_panels;
-    fn(ExpertTile{e, row, std::min(row + plan.tile_rows, work.expert_begin[e + 1]), panel,
-                  std::min(panel + plan.tile_panels, (weights.experts[e].*member).w.panels())});
+    ExpertTile t{e, plan_of(e).At(i - first[e])};
+    t.tile.row_begin += work.expert_begin[e];
+    t.tile.row_end += work.expert_begin[e];
+    fn(t);
   });
 }
 
@@ -129,18 +126,12 @@ void AddMoe(
   });
   ForExpertTiles(step, weights, &MlpWeights::gate, [&](const ExpertTile& t) {
     const MlpWeights& expert = weights.experts[t.expert];
-    RunTile(step.kernels(), {&expert.gate, in, pairs, gate}, t.row_begin, t.row_end, t.panel_begin,
-            t.panel_end);
-    RunTile(step.kernels(), {&expert.up, in, pairs, up}, t.row_begin, t.row_end, t.panel_begin,
-            t.panel_end);
-    const int64_t begin = t.panel_begin * kernel::kLanes;
-    const int64_t n = std::min(t.panel_end * kernel::kLanes, c.width) - begin;
-    for (int64_t r = t.row_begin; r < t.row_end; ++r)
-      step.kernels().silu_mul(gate[r] + begin, up[r] + begin, n, gate[r] + begin);
+    RunTile(step.kernels(), {&expert.gate, in, pairs, gate}, t.tile);
+    RunTile(step.kernels(), {&expert.up, in, pairs, up}, t.tile);
+    CombineTile(step.kernels(), gate, up, t.tile);
   });
   ForExpertTiles(step, weights, &MlpWeights::down, [&](const ExpertTile& t) {
-    RunTile(step.kernels(), {&weights.experts[t.expert].down, gate, pairs, out}, t.row_begin,
-            t.row_end, t.panel_begin, t.panel_end);
+    RunTile(step.kernels(), {&weights.experts[t.expert].down, gate, pairs, out}, t.tile);
   });
   step.For(rows, c.top_k * hidden / 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
