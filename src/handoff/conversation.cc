@@ -40,7 +40,7 @@ StatusOr<ByteSpan> BytesOf(const Layout& layout,
 // that speaks before it was answered, or whose deadline has passed, is as good as gone.
 class Conversation::PeerWatch {
  public:
-  PeerWatch(SourceLink* link, Instant deadline, CancelSource cancel)
+  PeerWatch(SourceLink* link, Instant deadline, const CancelSource& cancel)
       : link_(link), thread_([this, deadline, cancel]() mutable {
           if (link_->WaitReadable(deadline) != Link::Event::kInterrupted && !over_.load())
             cancel.request_stop();

@@ -37,6 +37,7 @@ class HandoffServer::Impl {
 
   std::vector<std::string> endpoints() const {
     std::vector<std::string> out;
+    out.reserve(listeners_.size());
     for (const auto& listener : listeners_) out.push_back(listener->endpoint());
     return out;
   }

@@ -197,6 +197,7 @@ class ShmListener final : public Listener {
       if (!CheckSameUser(fd.get(), endpoint()).ok()) continue;
       auto stream = std::make_unique<SocketStream>(std::move(fd), "peer of " + endpoint(), clock_);
       std::vector<int> fds;
+      fds.reserve(regions_.size());
       for (const SourceRegion& region : regions_) fds.push_back(region.fd);
       // A fresh socket's buffer takes this frame without waiting: no peer can hold up Accept.
       if (stream->SendFrameWithFds(ArenaFrame(regions_), fds, clock_->Now() + kPollSlice).ok())
