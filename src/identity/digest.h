@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "identity/copy_digest.h"
 #include "identity/finite.h"
 #include "identity/layout.h"
 
@@ -58,9 +59,10 @@ class DigestStream {
   ~DigestStream();
 
   void Update(ByteSpan bytes);
-  // Copies src to dst (same size, no overlap) and digests the bytes read back from dst, piece by
-  // piece while they are in cache.
-  void CopyUpdate(MutableByteSpan dst, ByteSpan src);
+  // Copies src to dst and digests the bytes on the way: each is read from src once, so the digest
+  // is of what was written (copy_digest.h says what it does not prove). InvalidArgument, and
+  // nothing is written, if the sizes differ or the ranges overlap.
+  Status CopyUpdate(MutableByteSpan dst, ByteSpan src, CopyTarget target = CopyTarget::kWarm);
   // Call once.
   PartDigest Finish();
 
@@ -93,6 +95,11 @@ class Digester {
     return Digest(BlockSeed(end_key, group_index, group), bytes);
   }
   DigestStream Stream(const DigestSeed& seed) const;
+  // DigestStream::CopyUpdate of a whole part.
+  StatusOr<PartDigest> CopyDigest(const DigestSeed& seed,
+                                  MutableByteSpan dst,
+                                  ByteSpan src,
+                                  CopyTarget target) const;
 
   // One digest over all block digests of a bundle: group after group, blocks ascending. Defined for
   // an empty list too (a layout without attention).

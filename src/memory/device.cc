@@ -4,6 +4,15 @@
 
 namespace baton {
 
+PartDigest Device::CopyDigest(const Digester& digester,
+                              const DigestSeed& seed,
+                              MutableByteSpan dst,
+                              ByteSpan src) const {
+  const PartDigest digest = Digest(digester, seed, src);
+  Copy(dst, src);
+  return digest;
+}
+
 void HostDevice::Copy(MutableByteSpan dst, ByteSpan src) const {
   BATON_CHECK(dst.size() == src.size());
   std::memcpy(dst.data(), src.data(), src.size());
@@ -17,6 +26,15 @@ PartDigest HostDevice::Digest(const Digester& digester,
                               const DigestSeed& seed,
                               ByteSpan bytes) const {
   return digester.Digest(seed, bytes);
+}
+
+PartDigest HostDevice::CopyDigest(const Digester& digester,
+                                  const DigestSeed& seed,
+                                  MutableByteSpan dst,
+                                  ByteSpan src) const {
+  const StatusOr<PartDigest> digest = digester.CopyDigest(seed, dst, src, CopyTarget::kCold);
+  BATON_CHECK(digest.ok());  // sizes and overlap, as for Copy
+  return *digest;
 }
 
 }  // namespace baton

@@ -18,6 +18,12 @@ class Device {
   virtual PartDigest Digest(const Digester& digester,
                             const DigestSeed& seed,
                             ByteSpan bytes) const = 0;
+  // Copy, and the digest of the source as it was copied. It says nothing of the destination. A kind
+  // of memory that can do both in one pass overrides it; this one digests first, then copies.
+  virtual PartDigest CopyDigest(const Digester& digester,
+                                const DigestSeed& seed,
+                                MutableByteSpan dst,
+                                ByteSpan src) const;
 };
 
 class HostDevice final : public Device {
@@ -27,6 +33,11 @@ class HostDevice final : public Device {
   PartDigest Digest(const Digester& digester,
                     const DigestSeed& seed,
                     ByteSpan bytes) const override;
+  // One pass, past the caches: what it writes is a slot or block that comes to rest.
+  PartDigest CopyDigest(const Digester& digester,
+                        const DigestSeed& seed,
+                        MutableByteSpan dst,
+                        ByteSpan src) const override;
 };
 
 }  // namespace baton

@@ -9,16 +9,23 @@
 namespace baton {
 namespace memory_internal {
 
-// The source is digested before the copy and the destination after it, so a write that slips in
-// between is caught as well as a copy that went wrong.
+// Digested: the source as it is copied, then the destination, then the source again. A copy that
+// went wrong differs in the second; a write that slipped in while the copy ran, which would leave a
+// torn state behind, differs in the third.
 Status PoolCore::CopyVerified(MutableByteSpan dst, ByteSpan src, const std::string& what) const {
-  const DigestSeed seed;  // identity does not change in a copy: any one seed serves both sides
-  const Digest128 before = options_.device->Digest(digester_, seed, src).digest;
-  options_.device->Copy(dst, src);
-  const Digest128 after = options_.device->Digest(digester_, seed, dst).digest;
-  if (before == after) return absl::OkStatus();
-  return Reject(Reason::kDigestMismatch, absl::StrCat(what, ": expected ", before.Hex(), ", found ",
-                                                      after.Hex(), " at the destination"));
+  const DigestSeed seed;  // identity does not change in a copy: any one seed serves all three
+  const Digest128 copied = options_.device->CopyDigest(digester_, seed, dst, src).digest;
+  const Digest128 landed = options_.device->Digest(digester_, seed, dst).digest;
+  if (copied != landed)
+    return Reject(Reason::kDigestMismatch,
+                  absl::StrCat(what, ": expected ", copied.Hex(), ", found ", landed.Hex(),
+                               " at the destination"));
+  const Digest128 after = options_.device->Digest(digester_, seed, src).digest;
+  if (after != copied)
+    return Reject(Reason::kDigestMismatch,
+                  absl::StrCat(what, ": expected ", copied.Hex(), ", found ", after.Hex(),
+                               " at the source after the copy; something wrote to it meanwhile"));
+  return absl::OkStatus();
 }
 
 Status PoolCore::CopyInto(UnitRef src, UnitRef dst) {
