@@ -9,6 +9,7 @@
 //   two-pass     memcpy, then Digester::Digest of the destination
 //   blake2b      keyed: Digester::CopyDigest with BLAKE2b
 //   move         fused, then digests of destination and source: what a pool's move or fork does
+//   avx2, portable   fused by these kernels
 //   three-pass   the same safety by digest, memcpy, digest
 // The bar is fused against the better of memcpy and stream. Every digest and destination is
 // checked.
@@ -101,6 +102,8 @@ class Bench {
     SplitMix64 rng(2);
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.Below(i)]);
     std::vector<Variant> variants = MakeVariants();
+    for (DigestKernel kernel : {DigestKernel::kAvx2, DigestKernel::kPortable})
+      if (DigestKernelRuns(kernel)) variants.push_back(With(kernel));
     const size_t parts = std::max<size_t>(1, kRunBytes / bytes);
     size_t next = 0;
     for (int run = -1; run < kRuns; ++run) {  // the first warms up code and page tables
@@ -172,6 +175,17 @@ class Bench {
          },
          true},
     };
+  }
+
+  // Fused, by another kernel than the best.
+  Variant With(DigestKernel kernel) {
+    return {std::string(DigestKernelName(kernel)),
+            [this, kernel](MutableByteSpan d, ByteSpan s) {
+              Xxh3Stream stream(seed_.dtype, Sha256::kSize, kernel);
+              stream.Update(AsBytes(seed_.value.bytes));
+              return stream.CopyFinish(d, s, CopyTarget::kCold);
+            },
+            true};
   }
 
   void Check(const Variant& v, size_t at, size_t bytes, const Digest128& found) {
