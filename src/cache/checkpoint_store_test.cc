@@ -13,7 +13,7 @@ constexpr uint64_t kUnitBytes = 4096;
 class CheckpointStoreTest : public testing::Test {
  protected:
   CheckpointStoreTest() {
-    arena_ = Arena::Create(64 * kUnitBytes, {}).value();
+    arena_ = Arena::Create(96 * kUnitBytes, {}).value();
     PoolOptions options;
     options.arena = arena_.get();
     options.device = &device_;

@@ -14,11 +14,14 @@ namespace baton::cli {
 namespace {
 
 std::string StartLine(const std::string& role, const std::string& name, engine::Worker& w) {
-  const uint32_t slots = w.memory().slots() == nullptr ? 0 : w.memory().slots()->Stats().units;
-  std::string line = absl::StrCat("role ", role, ", model ", name, ", weights ",
-                                  w.model().weight_bytes() >> 20, " MiB, compute float32, ",
-                                  w.memory().blocks_per_group(), " KV blocks of 16 tokens, ", slots,
-                                  " state slots of ", w.model().layout().slot_bytes(), " bytes");
+  const bool shared = w.memory().elastic() != nullptr;
+  std::string line =
+      absl::StrCat("role ", role, ", model ", name, ", weights ", w.model().weight_bytes() >> 20,
+                   " MiB, compute float32, ", shared ? "up to " : "", w.memory().blocks_per_group(),
+                   " KV blocks of 16 tokens, ", shared ? "up to " : "", w.memory().slots_max(),
+                   " state slots of ", w.model().layout().slot_bytes(), " bytes");
+  if (shared)
+    absl::StrAppend(&line, ", sharing ", w.memory().capacity_bytes() >> 20, " MiB of memory");
   for (const std::string& e : w.endpoints()) absl::StrAppend(&line, ", hand-off ", e);
   return line;
 }
@@ -49,7 +52,11 @@ server::StatusRows Rows(engine::Worker& w) {
   add("preemptions", s.preemptions.load());
   if (w.memory().slots() != nullptr)
     add("state slots used",
-        absl::StrCat(w.memory().slots()->Stats().used, " of ", w.memory().slots()->Stats().units));
+        absl::StrCat(w.memory().slots()->Stats().used, " of ", w.memory().slots_max()));
+  const ElasticStats memory = w.memory().Stats();
+  add("memory in use", absl::StrCat(memory.bytes_used >> 20, " of ", memory.bytes >> 20, " MiB, ",
+                                    memory.bytes_moved >> 20, " MiB moved, ", memory.border_moves,
+                                    " border moves, ", memory.refusals, " refusals"));
   add("bundles pulled and verified", h.verified.load());
   add("bundles offered", h.offers.load());
   add("state bytes landed", h.state_bytes.load());

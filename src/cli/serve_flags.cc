@@ -74,11 +74,15 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
   app->add_option("--block-size", f->block_size, "tokens per KV block; always 16")
       ->check(CLI::IsMember({int64_t{16}}))
       ->capture_default_str();
+  app->add_option("--memory-bytes", f->memory_bytes,
+                  "memory that state slots and KV blocks share, e.g. 8GB; 0: by the machine")
+      ->transform(CLI::AsSizeValue(false));
   app->add_option("--state-slots", f->state_slots,
-                  "recurrent states held, live and checkpoints; 0: three per sequence")
+                  "a fixed number of recurrent states, live and checkpoints; 0: as needed")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
-  app->add_option("--kv-blocks", f->kv_blocks, "KV blocks per group; 0: by memory")
+  app->add_option("--kv-blocks", f->kv_blocks,
+                  "a fixed number of KV blocks per group; 0: as needed")
       ->check(CLI::Range(int64_t{0}, kBlocksMax))
       ->capture_default_str();
   app->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", f->prefix_caching,
@@ -138,10 +142,19 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
   o.engine.serve_from_cache_only = role == "decode";
   o.engine.handoff_timeout = std::chrono::seconds(handoff.timeout_seconds);
   const int64_t slots = f.state_slots > 0 ? f.state_slots : 3 * f.max_num_seqs;
+  if (f.memory_bytes > 0 && (f.state_slots > 0 || f.kv_blocks > 0))
+    return absl::InvalidArgumentError(
+        "--memory-bytes is shared as needed, --state-slots and --kv-blocks are fixed shares; give "
+        "the one or the others");
   o.memory.slots = static_cast<uint32_t>(slots);
   const uint64_t slot_bytes = model.layout().slot_bytes() * static_cast<uint64_t>(slots);
   o.memory.blocks = static_cast<uint32_t>(
       f.kv_blocks > 0 ? f.kv_blocks : DefaultBlocks(model, f.max_num_seqs, slot_bytes));
+  if (f.state_slots == 0 && f.kv_blocks == 0)
+    o.memory.budget_bytes =
+        f.memory_bytes > 0
+            ? f.memory_bytes
+            : engine::NodeMemoryBytes(model.layout(), o.memory.slots, o.memory.blocks);
   o.lease = std::chrono::seconds(handoff.lease_seconds);
   o.listen = handoff.listen;
   if (o.listen.empty() && role != "all")

@@ -35,8 +35,9 @@ struct EngineFlags {
   int64_t max_num_seqs = 64;
   int64_t max_num_batched_tokens = 256;
   int64_t block_size = 16;
-  int64_t state_slots = 0;  // 0: three per sequence
-  int64_t kv_blocks = 0;    // 0: by memory
+  uint64_t memory_bytes = 0;  // shared by slots and blocks; 0: by memory
+  int64_t state_slots = 0;    // this or the next given: fixed shares; 0: three per sequence
+  int64_t kv_blocks = 0;      // 0: by memory
   bool prefix_caching = true;
   std::string kv_cache_dtype = "auto";
   std::string mamba_ssm_cache_dtype = "auto";

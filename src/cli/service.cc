@@ -40,7 +40,7 @@ void PutMemory(const engine::Worker& w, std::vector<MetricSample>* out) {
   if (pools.slots != nullptr) {
     const PoolStats s = pools.slots->Stats();
     Put(out, gauge, "state_slots_used", "state slots in use", s.used);
-    Put(out, gauge, "state_slots_total", "state slots", s.units);
+    Put(out, gauge, "state_slots_total", "state slots there can be", memory.slots_max());
     Put(out, gauge, "state_bytes", "bytes of state slots in use",
         static_cast<double>(s.used) * static_cast<double>(s.unit_bytes));
     quarantined += s.quarantined * s.unit_bytes;
@@ -52,7 +52,23 @@ void PutMemory(const engine::Worker& w, std::vector<MetricSample>* out) {
     total += s.units;
     quarantined += s.quarantined * s.unit_bytes;
   }
-  Put(out, gauge, "kv_cache_usage_perc", "share of KV blocks in use", total > 0 ? used / total : 0);
+  const ElasticStats stats = memory.Stats();
+  const auto bytes = [](uint64_t n) { return static_cast<double>(n); };
+  // With one budget a block is refused when the bytes are used up, by whatever.
+  if (memory.elastic() != nullptr) used = bytes(stats.bytes_used), total = bytes(stats.bytes);
+  Put(out, gauge, "kv_cache_usage_perc", "share of KV blocks, or of the shared memory, in use",
+      total > 0 ? used / total : 0);
+  Put(out, gauge, "memory_bytes", "bytes of state slots and KV blocks", bytes(stats.bytes));
+  Put(out, gauge, "memory_used_bytes", "bytes of those in use", bytes(stats.bytes_used));
+  const auto counter = MetricSample::Type::kCounter;
+  Put(out, counter, "memory_moved_bytes_total", "bytes moved by compaction",
+      bytes(stats.bytes_moved));
+  Put(out, counter, "memory_border_moves_total", "slots' worth of bytes given to the other side",
+      bytes(stats.border_moves));
+  Put(out, counter, "memory_refusals_total", "allocations that found no room",
+      bytes(stats.refusals - stats.refusals_fixed), {{"cause", "full"}});
+  Put(out, counter, "memory_refusals_total", "allocations that found no room",
+      bytes(stats.refusals_fixed), {{"cause", "fixed"}});
   Put(out, gauge, "quarantined_bytes", "bytes some writer may still touch",
       static_cast<double>(quarantined));
 }

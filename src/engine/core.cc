@@ -90,9 +90,13 @@ void Core::Step() {
   });
   if (!rows.empty()) {
     const Status computed = Forward(&rows);
+    // All leases end before the first result is absorbed: what that reserves may need room that
+    // only a move can make.
     for (Row& row : rows) {
       row.blocks.clear();
       row.slot.Release();
+    }
+    for (Row& row : rows) {
       if (!computed.ok()) {
         // Nobody knows how far each state got: every claim about it fails from now on.
         row.s->record->Invalidate();
@@ -103,7 +107,18 @@ void Core::Step() {
     }
   }
   RemoveFinished();
+  Compact(options_.step_compact_bytes);
   UpdateGauges();
+}
+
+bool Core::Compact(uint64_t bytes_max) {
+  if (bytes_max == 0) return false;
+  const StatusOr<CompactResult> packed = deps_.memory->Compact(bytes_max);
+  if (!packed.ok()) {
+    LogError(absl::StrCat("compaction: ", packed.status().message()));
+    return false;
+  }
+  return packed->more;
 }
 
 std::vector<Core::Row> Core::PlanRows() {

@@ -34,6 +34,10 @@ struct EngineOptions {
   bool serve_from_cache_only = false;  // decode role: never compute for a peer
   Duration handoff_timeout = std::chrono::seconds(120);
   int pull_threads = 16;
+  // Compaction of elastic memory: bytes moved per turn while nothing runs, and per step while
+  // something does. What an admission needs is moved on demand in any case. 0: none.
+  uint64_t idle_compact_bytes = uint64_t{8} << 20;
+  uint64_t step_compact_bytes = 0;
   // This node's hand-off endpoint for a peer's reverse pull, chosen by the peer's scheme:
   // {"tcp", "tcp:..."}; empty: none.
   std::vector<std::pair<std::string, std::string>> own_endpoints;
@@ -84,6 +88,8 @@ class Core {
   void Admit();
   // One pass over all running sequences. No-op if none is runnable.
   void Step();
+  // One bounded piece of compaction. True if there is more to do.
+  bool Compact(uint64_t bytes_max);
   bool HasWaiting() const { return !waiting_.empty(); }
   bool HasRunnable() const { return !running_.empty(); }
   bool Empty() const { return waiting_.empty() && running_.empty() && pulling_.empty(); }

@@ -246,12 +246,17 @@ void Engine::Post(std::function<void(Core&)> fn) {
 void Engine::Main() {
   kernel::SetCanonicalFpMode();
   bool aborted = false;
+  bool scattered = false;  // memory may be worth packing
   for (;;) {
     std::deque<std::function<void(Core&)>> work;
+    bool idle = false;
     {
       MutexLock lock(&mu_);
-      while (inbox_.empty() && !core_->HasRunnable() && !(stop_ && (!aborted || core_->Empty())))
-        wake_.Wait(&mu_);
+      const auto nothing_to_do = [&]() BATON_REQUIRES(mu_) {
+        return inbox_.empty() && !core_->HasRunnable() && !(stop_ && (!aborted || core_->Empty()));
+      };
+      while (!scattered && nothing_to_do()) wake_.Wait(&mu_);
+      idle = nothing_to_do();
       work.swap(inbox_);
       if (stop_ && work.empty() && aborted && core_->Empty()) return;
       if (stop_ && !aborted) {
@@ -261,6 +266,11 @@ void Engine::Main() {
         });
       }
     }
+    if (idle) {
+      scattered = core_->Compact(options_.idle_compact_bytes);
+      continue;
+    }
+    scattered = true;
     for (auto& fn : work) fn(*core_);
     core_->Admit();
     core_->Step();

@@ -58,6 +58,7 @@ TEST(Pool, OffsetsBeyondFourGiBAre64Bit) {
   options.unit_bytes = kUnit;
   options.units = 10;
   options.poison = false;
+  options.guards = false;
   auto pool = Must(SlotPool::Create(options));
   std::vector<SlotHandle> handles;
   bool beyond = false;

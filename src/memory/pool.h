@@ -27,6 +27,7 @@ namespace baton {
 
 template <class Kind>
 class UnitPool;
+class ElasticMemory;
 
 // A move-only pin on one unit: while it is held the unit is neither moved nor reused, and the span
 // stays valid even if the unit is freed meanwhile (its handle is stale at once, its memory is not
@@ -137,11 +138,13 @@ class UnitPool {
   // LANDED -> VERIFIED: called by the verification routine only.
   Status Verified(Handle h) { return core_->Verified(Ref(h)); }
   // LIVE, VERIFIED or RESERVED (copied into) -> SEALED, with one reference. Fails while a LIVE unit
-  // is leased for compute: a running step could still change it.
+  // is leased for compute: a running step could still change it. kInternal if a guard band was
+  // overwritten.
   Status Seal(Handle h) { return core_->Seal(Ref(h)); }
   // RESERVED, LIVE, LANDED, VERIFIED or SEALED (with one reference) -> FREE. The handle is stale at
   // once; if leased, the memory is reused only after the last lease ends. A LANDING unit cannot be
-  // freed, since a writer may still touch it: Quarantine it.
+  // freed, since a writer may still touch it: Quarantine it. kInternal names an overwritten guard
+  // band; the unit is FREE all the same.
   Status Free(Handle h) { return core_->Free(Ref(h)); }
   // LANDING -> QUARANTINED. The handle stays good for ProvenQuiet and nothing else.
   Status Quarantine(Handle h) { return core_->Quarantine(Ref(h)); }
@@ -209,6 +212,7 @@ class UnitPool {
   Status CheckInvariants() const { return core_->CheckInvariants(); }
 
  private:
+  friend class ElasticMemory;
   explicit UnitPool(std::unique_ptr<memory_internal::PoolCore> core) : core_(std::move(core)) {}
   static memory_internal::UnitRef Ref(Handle h) { return {h.pool, h.index, h.generation}; }
   std::unique_ptr<memory_internal::PoolCore> core_;

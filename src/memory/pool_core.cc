@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
+#include "memory/border.h"
+#include "memory/guard.h"
 
 namespace baton {
 
@@ -15,6 +17,21 @@ std::string_view UnitStateName(UnitState state) {
                                                     "LANDING", "LANDED",      "VERIFIED",
                                                     "SEALED",  "QUARANTINED", "DRAINING"};
   return kNames[static_cast<size_t>(state)];
+}
+
+namespace {
+
+uint64_t StrideOf(const PoolOptions& o) { return (o.unit_bytes + o.align - 1) / o.align * o.align; }
+// At least a cache line, and no disturbance of the unit's alignment.
+uint64_t GuardOf(const PoolOptions& o) { return o.guards ? std::max<uint64_t>(o.align, 64) : 0; }
+
+}  // namespace
+
+uint64_t UnitPitch(const PoolOptions& options) { return StrideOf(options) + 2 * GuardOf(options); }
+
+uint64_t PoolBytes(const PoolOptions& options) {
+  const uint64_t bytes = UnitPitch(options) * options.units;
+  return (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
 }
 
 namespace memory_internal {
@@ -46,9 +63,8 @@ Status CheckOptions(const PoolOptions& o, const char* kind) {
     end = e.offset + e.bytes;
   }
   uint64_t total = 0;
-  if (o.unit_bytes > UINT64_MAX - o.align ||
-      __builtin_mul_overflow((o.unit_bytes + o.align - 1) / o.align * o.align, uint64_t{o.units},
-                             &total))
+  if (o.unit_bytes > UINT64_MAX / 2 ||
+      __builtin_mul_overflow(UnitPitch(o), uint64_t{o.units}, &total))
     return bad(absl::StrCat(o.units, " units of ", o.unit_bytes, " bytes overflow"));
   return absl::OkStatus();
 }
@@ -59,20 +75,32 @@ StatusOr<std::unique_ptr<PoolCore>> PoolCore::Create(const PoolOptions& options,
                                                      const char* kind,
                                                      bool compute_reads_sealed) {
   BATON_RETURN_IF_ERROR(CheckOptions(options, kind));
-  const uint64_t stride = (options.unit_bytes + options.align - 1) / options.align * options.align;
-  BATON_ASSIGN_OR_RETURN(const uint64_t base, options.arena->Carve(stride * options.units));
-  return std::unique_ptr<PoolCore>(new PoolCore(options, kind, compute_reads_sealed, base));
+  Placement placement;
+  placement.pitch = UnitPitch(options);
+  BATON_ASSIGN_OR_RETURN(placement.base, options.arena->Carve(placement.pitch * options.units));
+  return std::unique_ptr<PoolCore>(new PoolCore(options, kind, compute_reads_sealed, placement));
+}
+
+StatusOr<std::unique_ptr<PoolCore>> PoolCore::CreateAt(const PoolOptions& options,
+                                                       const char* kind,
+                                                       bool compute_reads_sealed,
+                                                       const Placement& placement) {
+  BATON_RETURN_IF_ERROR(CheckOptions(options, kind));
+  BATON_CHECK(placement.pitch >= UnitPitch(options));
+  return std::unique_ptr<PoolCore>(new PoolCore(options, kind, compute_reads_sealed, placement));
 }
 
 PoolCore::PoolCore(const PoolOptions& options,
                    const char* kind,
                    bool compute_reads_sealed,
-                   uint64_t base)
+                   const Placement& placement)
     : options_(options),
       kind_(kind),
       compute_reads_sealed_(compute_reads_sealed),
-      base_(base),
-      stride_((options.unit_bytes + options.align - 1) / options.align * options.align) {
+      placement_(placement),
+      stride_(StrideOf(options)),
+      guard_(GuardOf(options)),
+      free_(options.units) {
   uint64_t end = 0;
   if (!options_.extents.empty()) {
     for (const Extent& e : options_.extents) {
@@ -88,11 +116,11 @@ PoolCore::PoolCore(const PoolOptions& options,
   MutexLock lock(&mu_);
   units_.resize(options_.units);
   virtual_of_.resize(options_.units);
-  free_.reserve(options_.units);
+  owned_.assign(options_.units, placement_.owned ? 1 : 0);
   for (uint32_t v = 0; v < options_.units; ++v) {
     units_[v].physical = physical[v];
     virtual_of_[physical[v]] = v;
-    free_.push_back(options_.units - 1 - v);
+    if (placement_.owned) free_.Insert(v);
   }
   by_state_[static_cast<size_t>(UnitState::kFree)] = options_.units;
 }
@@ -106,8 +134,32 @@ std::string PoolCore::Name(UnitRef ref) const {
   return absl::StrCat(kind_, " ", ref.pool, "/", ref.index, "#", ref.generation);
 }
 
+uint64_t PoolCore::OffsetOf(uint32_t physical) const {
+  const uint64_t start = placement_.descending
+                             ? placement_.base - (uint64_t{physical} + 1) * placement_.pitch
+                             : placement_.base + uint64_t{physical} * placement_.pitch;
+  return start + guard_;
+}
+
 MutableByteSpan PoolCore::BytesOf(uint32_t physical) const {
-  return {options_.arena->data() + base_ + uint64_t{physical} * stride_, stride_};
+  return {options_.arena->data() + OffsetOf(physical), stride_};
+}
+
+void PoolCore::PaintGuards(uint32_t physical) const {
+  if (guard_ == 0) return;
+  const uint64_t unit = OffsetOf(physical);
+  std::byte* arena = options_.arena->data();
+  PaintGuard({arena + unit - guard_, guard_}, unit - guard_);
+  PaintGuard({arena + unit + stride_, guard_}, unit + stride_);
+}
+
+Status PoolCore::CheckGuards(UnitRef ref, uint32_t physical) const {
+  if (guard_ == 0) return absl::OkStatus();
+  const uint64_t unit = OffsetOf(physical);
+  const std::byte* arena = options_.arena->data();
+  const std::string name = Name(ref);
+  BATON_RETURN_IF_ERROR(CheckGuard({arena + unit - guard_, guard_}, unit - guard_, name, "before"));
+  return CheckGuard({arena + unit + stride_, guard_}, unit + stride_, name, "after");
 }
 
 void PoolCore::Prepare(MutableByteSpan bytes, FillMode fill) const {
@@ -176,26 +228,37 @@ void PoolCore::SetState(Unit* unit, UnitState to) {
 
 StatusOr<UnitRef> PoolCore::Reserve(const ReserveOptions& options) {
   UnitRef ref;
-  MutableByteSpan bytes;
-  {
-    MutexLock lock(&mu_);
-    if (free_.empty())
+  uint32_t place = 0;
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (TakeLowest(options, &ref, &place)) break;
+      if (border_ == nullptr) ++refusals_;
+    }
+    if (border_ == nullptr)
       return Reject(Reason::kNoCapacity, absl::StrCat(kind_, " pool ", options_.pool_id, ": all ",
                                                       units_.size(), " units are in use"));
-    const uint32_t index = free_.back();
-    free_.pop_back();
-    Unit& unit = units_[index];
-    SetState(&unit, UnitState::kReserved);
-    unit.zeroed = options.fill == FillMode::kZero;
-    unit.copied = false;
-    unit.owner = options.owner;
-    unit.attempt = options.attempt;
-    ref = {options_.pool_id, index, unit.generation};
-    bytes = BytesOf(unit.physical);
+    BATON_RETURN_IF_ERROR(border_->MakeRoom(this));  // another thread may be first to use it
   }
   // Outside the mutex: nobody else has the handle yet, and a RESERVED unit never moves.
-  Prepare(bytes, options.fill);
+  Prepare(BytesOf(place), options.fill);
   return ref;
+}
+
+bool PoolCore::TakeLowest(const ReserveOptions& options, UnitRef* ref, uint32_t* place) {
+  if (free_.empty()) return false;
+  *place = free_.Lowest();
+  free_.Erase(*place);
+  const uint32_t index = virtual_of_[*place];
+  Unit& unit = units_[index];
+  SetState(&unit, UnitState::kReserved);
+  unit.zeroed = options.fill == FillMode::kZero;
+  unit.copied = false;
+  unit.owner = options.owner;
+  unit.attempt = options.attempt;
+  PaintGuards(*place);
+  *ref = {options_.pool_id, index, unit.generation};
+  return true;
 }
 
 Status PoolCore::Transition(UnitRef ref, UnitState from, UnitState to) {
@@ -274,6 +337,7 @@ Status PoolCore::Seal(UnitRef ref) {
   if (from == UnitState::kReserved && !unit->copied)
     return absl::FailedPreconditionError(
         absl::StrCat(Name(ref), ": RESERVED and never copied into; there is nothing to seal"));
+  BATON_RETURN_IF_ERROR(CheckGuards(ref, unit->physical));
   SetState(unit, UnitState::kSealed);
   unit->references = 1;
   ++references_;
@@ -301,8 +365,9 @@ Status PoolCore::Free(UnitRef ref) {
     default:
       return WrongEdge(ref, unit->state, UnitState::kFree);
   }
+  const Status guards = CheckGuards(ref, unit->physical);
   Retire(ref.index);
-  return absl::OkStatus();
+  return guards;
 }
 
 void PoolCore::Retire(uint32_t index) {
@@ -324,7 +389,7 @@ void PoolCore::ToFree(uint32_t index) {
   unit.attempt = Attempt();
   unit.zeroed = unit.copied = false;
   if (options_.poison) options_.device->Fill(BytesOf(unit.physical), std::byte{0xFF});
-  free_.push_back(index);
+  if (owned_[unit.physical] != 0) free_.Insert(unit.physical);
 }
 
 Status PoolCore::AddReference(UnitRef ref) {
@@ -348,13 +413,14 @@ Status PoolCore::DropReference(UnitRef ref) {
     return absl::FailedPreconditionError(absl::StrCat(Name(ref), ": is ",
                                                       std::string(UnitStateName(unit->state)),
                                                       ", only SEALED units have references"));
-  if (unit->references == 1) {
-    Retire(ref.index);
-  } else {
+  if (unit->references > 1) {
     --unit->references;
     --references_;
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const Status guards = CheckGuards(ref, unit->physical);
+  Retire(ref.index);
+  return guards;
 }
 
 }  // namespace memory_internal

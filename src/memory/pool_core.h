@@ -35,6 +35,7 @@
 #include "identity/digest.h"
 #include "memory/arena.h"
 #include "memory/device.h"
+#include "memory/free_places.h"
 #include "memory/handle.h"
 
 namespace baton {
@@ -103,8 +104,11 @@ struct PoolOptions {
   std::vector<Extent> extents;
 #ifdef NDEBUG
   bool poison = false;
+  bool guards = false;
 #else
   bool poison = true;  // a unit that becomes FREE is filled with 0xFF, a NaN in every dtype
+  bool guards =
+      true;  // a canary before and after each unit, looked at by Seal, CopyInto, Move, Free
 #endif
   PoolChecksOff checks_off;
 };
@@ -115,9 +119,15 @@ struct ReserveOptions {
   FillMode fill = FillMode::kZero;
 };
 
+// Bytes of one unit with its padding and guard bands, and what a pool of `units` of them takes in
+// its arena. `options` must be valid.
+uint64_t UnitPitch(const PoolOptions& options);
+uint64_t PoolBytes(const PoolOptions& options);
+
 // A snapshot for metrics. used = units - free.
 struct PoolStats {
-  uint32_t units = 0;
+  uint32_t units = 0;      // places the pool has now: all of them, or its side of a movable border
+  uint32_t units_max = 0;  // places it could have
   uint32_t free = 0;
   uint32_t used = 0;
   uint32_t leased = 0;  // units with at least one lease
@@ -125,7 +135,9 @@ struct PoolStats {
   uint64_t leases = 0;                           // outstanding
   uint64_t references = 0;                       // holders of SEALED units
   uint64_t moves = 0;                            // since start
+  uint64_t refusals = 0;                         // Reserve calls that got kNoCapacity, since start
   uint64_t unit_bytes = 0;                       // stride
+  uint64_t unit_pitch = 0;                       // with guard bands
   std::array<uint32_t, kUnitStates> by_state{};  // indexed by UnitState
 };
 
@@ -136,6 +148,32 @@ struct UnitRef {
   uint32_t index = 0;
   uint64_t generation = 0;
 };
+
+// Where the places of a pool lie in the arena, and whether they are the pool's from the start
+// (elastic pools get and give them one by one, see border.h).
+struct Placement {
+  uint64_t base = 0;   // place 0 starts here; descending: ends here
+  uint64_t pitch = 0;  // from place to place, at least UnitPitch
+  bool descending = false;
+  bool owned = true;
+};
+
+// Places [begin, end).
+struct PlaceRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  friend bool operator==(const PlaceRange&, const PlaceRange&) = default;
+};
+
+// What can be said of a place to whoever wants it.
+enum class PlaceUse : uint8_t {
+  kNotOwned,  // and no unit of this pool there
+  kFree,
+  kMovable,
+  kFixed,  // leased, being moved, or in a state that never moves
+};
+
+class Border;
 
 // A pinned unit: its bytes stay where they are until Unpin.
 struct Pin {
@@ -151,6 +189,11 @@ class PoolCore {
   static StatusOr<std::unique_ptr<PoolCore>> Create(const PoolOptions& options,
                                                     const char* kind,
                                                     bool compute_reads_sealed);
+  // A pool over a range that somebody else has set aside.
+  static StatusOr<std::unique_ptr<PoolCore>> CreateAt(const PoolOptions& options,
+                                                      const char* kind,
+                                                      bool compute_reads_sealed,
+                                                      const Placement& placement);
   ~PoolCore();
 
   StatusOr<UnitRef> Reserve(const ReserveOptions& options) BATON_EXCLUDES(mu_);
@@ -180,7 +223,23 @@ class PoolCore {
       BATON_EXCLUDES(mu_);
   void UnpinAll(std::span<const Pin> pins) BATON_EXCLUDES(mu_);
 
+  // What the border does with the places of an elastic pool (pool_elastic.cc).
+  // The border is asked for room when no place is free; it outlives the pool's last Reserve.
+  void SetBorder(Border* border) { border_ = border; }
+  bool HasFree() const BATON_EXCLUDES(mu_);
+  bool Owns(uint32_t place) const BATON_EXCLUDES(mu_);
+  // By place.
+  std::vector<PlaceUse> Survey() const BATON_EXCLUDES(mu_);
+  uint32_t FixedUnits() const BATON_EXCLUDES(mu_);
+  // Gives the places of `range` up, moving what lies there to the lowest free places outside. On
+  // an error (something there is or has become fixed, nowhere to go, a copy that failed) some of
+  // the range is given up and some not: Own puts that right.
+  Status Vacate(PlaceRange range) BATON_EXCLUDES(mu_);
+  // Takes `place`. False if the pool has it already.
+  bool Own(uint32_t place) BATON_EXCLUDES(mu_);
+
   uint64_t stride() const { return stride_; }
+  const char* kind() const { return kind_; }
   const PoolOptions& options() const { return options_; }
 
  private:
@@ -205,11 +264,18 @@ class PoolCore {
     uint32_t other = 0;  // the FREE unit it swaps places with
     uint32_t from = 0;   // physical
     uint32_t to = 0;     // physical
+    uint64_t generation = 0;
   };
 
-  PoolCore(const PoolOptions& options, const char* kind, bool compute_reads_sealed, uint64_t base);
+  PoolCore(const PoolOptions& options,
+           const char* kind,
+           bool compute_reads_sealed,
+           const Placement& placement);
   std::string Name(UnitRef ref) const;
+  uint64_t OffsetOf(uint32_t physical) const;  // of the unit's bytes, in the arena
   MutableByteSpan BytesOf(uint32_t physical) const;
+  void PaintGuards(uint32_t physical) const;
+  Status CheckGuards(UnitRef ref, uint32_t physical) const;
   void Prepare(MutableByteSpan bytes, FillMode fill) const;
   Status CopyVerified(MutableByteSpan dst, ByteSpan src, const std::string& what) const;
   bool LeaseAllowed(UnitState state, LeaseFor purpose) const;
@@ -224,6 +290,8 @@ class PoolCore {
   Status WrongEdge(UnitRef ref, UnitState from, UnitState to) const;
   Status Busy(UnitRef ref, const Unit& unit, std::string_view action) const;
   void SetState(Unit* unit, UnitState to) BATON_REQUIRES(mu_);
+  // FREE -> RESERVED for the unit on the lowest free place; false if there is none.
+  bool TakeLowest(const ReserveOptions& options, UnitRef* ref, uint32_t* place) BATON_REQUIRES(mu_);
   Status Transition(UnitRef ref, UnitState from, UnitState to) BATON_EXCLUDES(mu_);
   // Ends the unit's life: bumps the generation, then FREE or, while pinned, DRAINING.
   void Retire(uint32_t index) BATON_REQUIRES(mu_);
@@ -232,31 +300,40 @@ class PoolCore {
   void DropPin(uint32_t index, bool writer) BATON_REQUIRES(mu_);
   PlacementStamp StampOfUnit(uint32_t index, const Unit& unit) const;
   bool Movable(const Unit& unit) const;
-  MovePlan BeginMove(uint32_t index, size_t free_position) BATON_REQUIRES(mu_);
+  // To the lowest free place; there must be one.
+  MovePlan BeginMove(uint32_t index) BATON_REQUIRES(mu_);
   Status FinishMove(const MovePlan& plan) BATON_EXCLUDES(mu_);
-  // Position in free_ of the unit with the lowest physical index.
-  size_t LowestFree() const BATON_REQUIRES(mu_);
+  PlaceUse UseOf(uint32_t place) const BATON_REQUIRES(mu_);
+  // Begins moves away from `range`, a batch of them; none left to begin: no plans.
+  Status BeginVacate(PlaceRange range, std::vector<MovePlan>* plans) BATON_REQUIRES(mu_);
   Status CheckTables() const BATON_REQUIRES(mu_);
   Status CheckUnit(uint32_t index) const BATON_REQUIRES(mu_);
 
   const PoolOptions options_;
   const char* const kind_;
   const bool compute_reads_sealed_;
-  const uint64_t base_;    // offset of physical unit 0 in the arena
-  const uint64_t stride_;  // bytes between units
+  const Placement placement_;
+  const uint64_t stride_;  // bytes of a unit, padded
+  const uint64_t guard_;   // bytes of each of its two guard bands
   const Digester digester_;
+  Border* border_ = nullptr;
   std::vector<Extent> gaps_;
 
   mutable Mutex mu_;
   CondVar moved_;
   std::vector<Unit> units_ BATON_GUARDED_BY(mu_);           // by virtual id
   std::vector<uint32_t> virtual_of_ BATON_GUARDED_BY(mu_);  // by physical index
-  std::vector<uint32_t> free_ BATON_GUARDED_BY(mu_);        // virtual ids, last freed first
+  // By physical index: 1 if the place is this pool's. A unit in use on a place that is not is being
+  // moved away from it.
+  std::vector<uint8_t> owned_ BATON_GUARDED_BY(mu_);
+  FreePlaces free_ BATON_GUARDED_BY(mu_);            // owned, unit FREE, nothing being moved there
+  uint32_t move_targets_ BATON_GUARDED_BY(mu_) = 0;  // owned places something is being moved to
   std::array<uint32_t, kUnitStates> by_state_ BATON_GUARDED_BY(mu_){};
   uint64_t leases_ BATON_GUARDED_BY(mu_) = 0;
   uint32_t leased_units_ BATON_GUARDED_BY(mu_) = 0;
   uint64_t references_ BATON_GUARDED_BY(mu_) = 0;
   uint64_t moves_ BATON_GUARDED_BY(mu_) = 0;
+  uint64_t refusals_ BATON_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace memory_internal

@@ -68,15 +68,18 @@ Status PoolCore::CheckStamp(const PlacementStamp& stamp) const {
 PoolStats PoolCore::Stats() const {
   MutexLock lock(&mu_);
   PoolStats s;
-  s.units = static_cast<uint32_t>(units_.size());
-  s.free = by_state_[static_cast<size_t>(UnitState::kFree)];
-  s.used = s.units - s.free;
+  s.units_max = static_cast<uint32_t>(units_.size());
+  s.used = s.units_max - by_state_[static_cast<size_t>(UnitState::kFree)];
+  s.free = free_.count() + move_targets_;
+  s.units = s.used + s.free;
   s.leased = leased_units_;
   s.quarantined = by_state_[static_cast<size_t>(UnitState::kQuarantined)];
   s.leases = leases_;
   s.references = references_;
   s.moves = moves_;
+  s.refusals = refusals_;
   s.unit_bytes = stride_;
+  s.unit_pitch = UnitPitch(options_);
   s.by_state = by_state_;
   return s;
 }
@@ -92,6 +95,8 @@ Status PoolCore::CheckUnit(uint32_t index) const {
   if (u.state == UnitState::kFree && u.leases != 0) return Broken("a FREE unit is leased", index);
   if (u.state == UnitState::kDraining && !u.pinned())
     return Broken("DRAINING with nothing to wait for", index);
+  if (u.state != UnitState::kFree)
+    BATON_RETURN_IF_ERROR(CheckGuards({options_.pool_id, index, u.generation}, u.physical));
   const bool may_be_written = u.state == UnitState::kLive || u.state == UnitState::kLanding ||
                               u.state == UnitState::kQuarantined ||
                               u.state == UnitState::kReserved || u.state == UnitState::kDraining;
@@ -102,13 +107,17 @@ Status PoolCore::CheckUnit(uint32_t index) const {
 }
 
 Status PoolCore::CheckTables() const {
-  std::vector<bool> listed(units_.size(), false);
-  for (uint32_t index : free_) {
-    if (index >= units_.size() || listed[index]) return Broken("free list repeats a unit", index);
-    if (units_[index].state != UnitState::kFree || units_[index].moving)
-      return Broken("free list holds a unit in use", index);
-    listed[index] = true;
+  uint32_t listed = 0;
+  for (uint32_t place = 0; place < units_.size(); ++place) {
+    const Unit& u = units_[virtual_of_[place]];
+    const bool free = u.state == UnitState::kFree && !u.moving && owned_[place] != 0;
+    if (free_.Contains(place) != free)
+      return Broken(
+          free ? "a FREE unit leaked out of the free places" : "the free places hold a unit in use",
+          virtual_of_[place]);
+    listed += free;
   }
+  if (listed != free_.count()) return Broken("free counter", 0);
   std::array<uint32_t, kUnitStates> by_state{};
   uint64_t leases = 0;
   uint64_t references = 0;
@@ -119,8 +128,6 @@ Status PoolCore::CheckTables() const {
     leases += u.leases;
     references += u.references;
     leased += u.leases != 0;
-    if (u.state == UnitState::kFree && !u.moving && !listed[i])
-      return Broken("a FREE unit leaked out of the free list", i);
   }
   if (by_state != by_state_) return Broken("state counters", 0);
   if (leases != leases_ || leased != leased_units_) return Broken("lease counters", 0);

@@ -64,7 +64,7 @@ Status PoolCore::PinAll(std::span<const UnitRef> refs, LeaseFor purpose, std::ve
     const bool writer = purpose == LeaseFor::kLand ||
                         (purpose == LeaseFor::kCompute && unit.state == UnitState::kLive);
     AddPin(&unit, writer);
-    const uint64_t offset = base_ + uint64_t{unit.physical} * stride_;
+    const uint64_t offset = OffsetOf(unit.physical);
     out->push_back(
         {ref.index, BytesOf(unit.physical), offset, writer, StampOfUnit(ref.index, unit)});
   }

@@ -46,6 +46,7 @@ Status PoolCore::CopyInto(UnitRef src, UnitRef dst) {
                                                         ", a copy goes into a RESERVED unit"));
     if (source->writers != 0) return Busy(src, *source, "copied");
     if (target->pinned()) return Busy(dst, *target, "copied into");
+    BATON_RETURN_IF_ERROR(CheckGuards(src, source->physical));
     // A SEALED source cannot change and may be read by many; a LIVE one could be leased by a step.
     exclusive = source->state == UnitState::kLive;
     source->moving = exclusive;
@@ -76,34 +77,33 @@ bool PoolCore::Movable(const Unit& unit) const {
   return unit.leases == 0 || options_.checks_off.lease_pin;
 }
 
-size_t PoolCore::LowestFree() const {
-  size_t best = 0;
-  for (size_t i = 1; i < free_.size(); ++i)
-    if (units_[free_[i]].physical < units_[free_[best]].physical) best = i;
-  return best;
-}
-
-PoolCore::MovePlan PoolCore::BeginMove(uint32_t index, size_t free_position) {
+PoolCore::MovePlan PoolCore::BeginMove(uint32_t index) {
   MovePlan plan;
   plan.index = index;
-  plan.other = free_[free_position];
-  free_.erase(free_.begin() + static_cast<ptrdiff_t>(free_position));
-  plan.from = units_[plan.index].physical;
-  plan.to = units_[plan.other].physical;
+  plan.generation = units_[index].generation;
+  plan.to = free_.Lowest();
+  plan.from = units_[index].physical;
+  plan.other = virtual_of_[plan.to];
+  free_.Erase(plan.to);
+  ++move_targets_;
   units_[plan.index].moving = true;
   units_[plan.other].moving = true;
   return plan;
 }
 
 Status PoolCore::FinishMove(const MovePlan& plan) {
-  Status status =
-      CopyVerified(BytesOf(plan.to), BytesOf(plan.from),
-                   absl::StrCat("move of ", kind_, " ", options_.pool_id, "/", plan.index));
+  Status status = CheckGuards({options_.pool_id, plan.index, plan.generation}, plan.from);
+  if (status.ok()) {
+    PaintGuards(plan.to);
+    status = CopyVerified(BytesOf(plan.to), BytesOf(plan.from),
+                          absl::StrCat("move of ", kind_, " ", options_.pool_id, "/", plan.index));
+  }
   MutexLock lock(&mu_);
   Unit& unit = units_[plan.index];
   Unit& other = units_[plan.other];
   unit.moving = false;
   other.moving = false;
+  --move_targets_;
   if (status.ok()) {
     std::swap(unit.physical, other.physical);
     virtual_of_[unit.physical] = plan.index;
@@ -111,7 +111,7 @@ Status PoolCore::FinishMove(const MovePlan& plan) {
     ++moves_;
   }
   if (options_.poison) options_.device->Fill(BytesOf(other.physical), std::byte{0xFF});
-  free_.push_back(plan.other);
+  if (owned_[other.physical] != 0) free_.Insert(other.physical);
   if (unit.state == UnitState::kDraining && !unit.pinned()) ToFree(plan.index);
   moved_.NotifyAll();
   return status;
@@ -130,7 +130,7 @@ Status PoolCore::Move(UnitRef ref) {
     if (free_.empty())
       return Reject(Reason::kNoCapacity,
                     absl::StrCat(Name(ref), ": no free place to move to in ", units_.size()));
-    plan = BeginMove(ref.index, LowestFree());
+    plan = BeginMove(ref.index);
   }
   return FinishMove(plan);
 }
@@ -140,12 +140,11 @@ StatusOr<bool> PoolCore::CompactOne() {
   {
     MutexLock lock(&mu_);
     if (free_.empty()) return false;
-    const size_t lowest = LowestFree();
-    const uint32_t to = units_[free_[lowest]].physical;
+    const uint32_t to = free_.Lowest();
     uint32_t from = static_cast<uint32_t>(units_.size());
     while (from > to + 1 && !Movable(units_[virtual_of_[from - 1]])) --from;
     if (from <= to + 1) return false;
-    plan = BeginMove(virtual_of_[from - 1], lowest);
+    plan = BeginMove(virtual_of_[from - 1]);
   }
   BATON_RETURN_IF_ERROR(FinishMove(plan));
   return true;

@@ -65,9 +65,9 @@ FakeNode::FakeNode(const FakeNodeOptions& options) {
   self_.digester = options.digester;
   self_.protocol = options.protocol;
   const Layout& lay = *options.layout;
-  uint64_t bytes = uint64_t{options.slots} * (lay.slot_bytes() + 4096) + 4096;
+  uint64_t bytes = uint64_t{options.slots} * (lay.slot_bytes() + 3 * 4096) + 4096;  // guards
   for (const KvGroup& group : lay.groups())
-    bytes += uint64_t{options.blocks} * (group.block_bytes + 64) + 4096;
+    bytes += uint64_t{options.blocks} * (group.block_bytes + 3 * 64) + 4096;
   ArenaOptions arena;
   arena.shareable = true;
   arena_ = Must(Arena::Create(bytes, arena));

@@ -1,0 +1,238 @@
+#include "memory/border.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::memory_internal {
+namespace {
+
+// Errors that say "not this tile" rather than "something is broken".
+bool InTheWay(const Status& s) {
+  return s.code() == absl::StatusCode::kFailedPrecondition || ReasonOf(s) == Reason::kNoCapacity;
+}
+
+uint32_t Count(std::span<const PlaceUse> uses, PlaceUse use) {
+  return static_cast<uint32_t>(std::count(uses.begin(), uses.end(), use));
+}
+
+}  // namespace
+
+PlaceRange BorderGeometry::RowsUnder(uint32_t tile) const {
+  const uint64_t end = bytes - uint64_t{tile} * tile_pitch;
+  const uint64_t begin = end - tile_pitch;
+  const auto last = std::min<uint64_t>(rows(), (end + row_pitch - 1) / row_pitch);
+  return {static_cast<uint32_t>(std::min(last, begin / row_pitch)), static_cast<uint32_t>(last)};
+}
+
+PlaceRange BorderGeometry::TilesOver(uint32_t row) const {
+  // The same, measured from the top.
+  const uint64_t end = bytes - uint64_t{row} * row_pitch;
+  const uint64_t begin = end - row_pitch;
+  const auto last = std::min<uint64_t>(tiles(), (end + tile_pitch - 1) / tile_pitch);
+  return {static_cast<uint32_t>(std::min(last, begin / tile_pitch)), static_cast<uint32_t>(last)};
+}
+
+std::vector<uint32_t> TilesToTake(const BorderGeometry& geometry,
+                                  std::span<const PlaceUse> slots,
+                                  std::span<const std::vector<PlaceUse>> blocks) {
+  std::vector<uint32_t> free;
+  for (const auto& group : blocks) free.push_back(Count(group, PlaceUse::kFree));
+  struct Choice {
+    uint32_t tile;
+    uint64_t moves;
+  };
+  std::vector<Choice> choices;
+  bool border = true;
+  for (uint32_t tile = 0; tile < slots.size(); ++tile) {
+    if (slots[tile] != PlaceUse::kNotOwned) continue;
+    const PlaceRange rows = geometry.RowsUnder(tile);
+    uint64_t moves = 0;
+    bool possible = true;
+    for (size_t g = 0; g < blocks.size(); ++g) {
+      const auto under = std::span(blocks[g]).subspan(rows.begin, rows.end - rows.begin);
+      const uint32_t movable = Count(under, PlaceUse::kMovable);
+      possible &=
+          Count(under, PlaceUse::kFixed) == 0 && movable <= free[g] - Count(under, PlaceUse::kFree);
+      moves += movable;
+    }
+    // The tile at the border comes first whatever it costs: a hole elsewhere would lose bytes on
+    // both its sides for as long as it lasts.
+    if (possible) choices.push_back({tile, border ? 0 : moves + 1});
+    border = false;
+  }
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const Choice& a, const Choice& b) { return a.moves < b.moves; });
+  std::vector<uint32_t> tiles;
+  for (const Choice& c : choices) tiles.push_back(c.tile);
+  return tiles;
+}
+
+std::vector<uint32_t> TilesToGive(std::span<const PlaceUse> slots) {
+  // Each tile given costs one free tile: the tile itself, or the one its slot moves to.
+  uint32_t free = Count(slots, PlaceUse::kFree);
+  std::vector<uint32_t> tiles;
+  for (uint32_t tile = static_cast<uint32_t>(slots.size()); tile-- > 0 && free > 0;) {
+    if (slots[tile] != PlaceUse::kFree && slots[tile] != PlaceUse::kMovable) continue;
+    tiles.push_back(tile);
+    --free;
+  }
+  return tiles;
+}
+
+Border::Border(const BorderGeometry& geometry, PoolCore* slots, std::vector<PoolCore*> blocks)
+    : geometry_(geometry), slots_(slots), blocks_(std::move(blocks)) {
+  slots_->SetBorder(this);
+  for (PoolCore* pool : blocks_) pool->SetBorder(this);
+}
+
+Status Border::MakeRoom(const PoolCore* pool) {
+  MutexLock lock(&mu_);
+  if (pool->HasFree()) return absl::OkStatus();  // whoever held the border made enough
+  return pool == slots_ ? GrowSlots() : GrowBlocks();
+}
+
+Status Border::TakeTile(uint32_t tile) {
+  const PlaceRange rows = geometry_.RowsUnder(tile);
+  for (PoolCore* pool : blocks_) {
+    const Status vacated = pool->Vacate(rows);
+    if (vacated.ok()) continue;
+    AdoptRows(rows);
+    return vacated;
+  }
+  slots_->Own(tile);
+  ++counters_.moves;
+  return absl::OkStatus();
+}
+
+StatusOr<uint32_t> Border::GiveTile(uint32_t tile) {
+  const Status vacated = slots_->Vacate({tile, tile + 1});
+  if (!vacated.ok()) {
+    slots_->Own(tile);
+    return vacated;
+  }
+  ++counters_.moves;
+  return AdoptRows(geometry_.RowsUnder(tile));
+}
+
+std::vector<uint32_t> Border::Choices() const {
+  std::vector<std::vector<PlaceUse>> blocks;
+  for (const PoolCore* pool : blocks_) blocks.push_back(pool->Survey());
+  return TilesToTake(geometry_, slots_->Survey(), blocks);
+}
+
+Status Border::GrowSlots() {
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const uint32_t tile : Choices()) {
+      const Status taken = TakeTile(tile);
+      if (taken.ok() || !InTheWay(taken)) return taken;
+    }
+    BATON_ASSIGN_OR_RETURN(const bool straighter, StraightenOne());
+    if (!straighter) break;
+    for (bool more = true; more;) {
+      BATON_ASSIGN_OR_RETURN(more, StraightenOne());
+    }
+  }
+  return Refuse(slots_, geometry_.tile_pitch);
+}
+
+Status Border::GrowBlocks() {
+  // Without a free tile nothing can be given: the survey is spared in the state that a full
+  // memory spends its life in.
+  if (slots_->HasFree()) {
+    for (const uint32_t tile : TilesToGive(slots_->Survey())) {
+      const StatusOr<uint32_t> won = GiveTile(tile);
+      if (!won.ok() && !InTheWay(won.status())) return won.status();
+      if (won.ok() && *won > 0) return absl::OkStatus();
+    }
+  }
+  for (bool more = true; more;) {
+    BATON_ASSIGN_OR_RETURN(more, StraightenOne());
+    if (blocks_[0]->HasFree()) return absl::OkStatus();
+  }
+  return Refuse(blocks_[0], geometry_.row_pitch);
+}
+
+StatusOr<bool> Border::StraightenOne() {
+  const std::vector<PlaceUse> slots = slots_->Survey();
+  uint32_t from = static_cast<uint32_t>(slots.size());
+  while (from > 0 && slots[from - 1] != PlaceUse::kMovable) --from;
+  const auto hole = std::find_if(slots.begin(), slots.begin() + from, [](PlaceUse use) {
+    return use == PlaceUse::kNotOwned || use == PlaceUse::kFree;
+  });
+  if (hole == slots.begin() + from) return false;
+  if (*hole == PlaceUse::kNotOwned) {
+    const auto tile = static_cast<uint32_t>(hole - slots.begin());
+    const std::vector<uint32_t> choices = Choices();
+    if (choices.empty() || choices[0] != tile) return false;
+    const Status taken = TakeTile(tile);
+    if (!taken.ok()) return InTheWay(taken) ? StatusOr<bool>(false) : taken;
+  }
+  const Status given = GiveTile(from - 1).status();
+  if (!given.ok()) return InTheWay(given) ? StatusOr<bool>(false) : given;
+  return true;
+}
+
+StatusOr<bool> Border::CompactOne() {
+  MutexLock lock(&mu_);
+  return StraightenOne();
+}
+
+uint32_t Border::AdoptRows(PlaceRange range) {
+  uint32_t won = 0;
+  for (uint32_t row = range.begin; row < range.end; ++row) {
+    const PlaceRange tiles = geometry_.TilesOver(row);
+    bool covered = false;
+    for (uint32_t tile = tiles.begin; tile < tiles.end && !covered; ++tile)
+      covered = slots_->Owns(tile);
+    if (covered) continue;
+    bool taken = false;
+    for (PoolCore* pool : blocks_) taken |= pool->Own(row);
+    won += taken;
+  }
+  return won;
+}
+
+Status Border::Refuse(const PoolCore* pool, uint64_t need) {
+  const PoolStats slots = slots_->Stats();
+  uint32_t rows = 0;  // as if packed
+  uint32_t fixed = slots_->FixedUnits();
+  for (const PoolCore* p : blocks_) {
+    rows = std::max(rows, p->Stats().used);
+    fixed += p->FixedUnits();
+  }
+  const uint64_t used = slots.used * geometry_.tile_pitch + rows * geometry_.row_pitch;
+  const uint64_t left = geometry_.bytes - used;
+  ++counters_.refusals;
+  if (left >= need) ++counters_.refusals_fixed;
+  return Reject(
+      Reason::kNoCapacity,
+      absl::StrCat(pool->kind(), " pool ", pool->options().pool_id, ": ", need, " bytes needed, ",
+                   left, " of ", geometry_.bytes, " not in use (slots ", slots.used,
+                   ", block rows ", rows, "), ", fixed, " units may not move now"));
+}
+
+BorderCounters Border::counters() const {
+  MutexLock lock(&mu_);
+  return counters_;
+}
+
+Status Border::CheckInvariants() const {
+  MutexLock lock(&mu_);
+  const std::vector<PlaceUse> slots = slots_->Survey();
+  for (const PoolCore* pool : blocks_) {
+    const std::vector<PlaceUse> rows = pool->Survey();
+    for (uint32_t row = 0; row < rows.size(); ++row) {
+      const PlaceRange over = geometry_.TilesOver(row);
+      for (uint32_t tile = over.begin; tile < over.end; ++tile)
+        if (rows[row] != PlaceUse::kNotOwned && slots[tile] != PlaceUse::kNotOwned)
+          return absl::InternalError(absl::StrCat("border invariant broken: row ", row,
+                                                  " and tile ", tile,
+                                                  " share bytes and are both owned"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::memory_internal
