@@ -25,6 +25,11 @@ ApiError NoText() {
   return error;
 }
 
+// Text that the template or the tokenizer objects to: the request's fault, whatever the code.
+ApiError TextRefused(const Status& status, std::string_view param) {
+  return BadRequest(std::string(status.message()), param);
+}
+
 }  // namespace
 
 RequestContext ApiService::Context() const {
@@ -89,8 +94,12 @@ std::optional<ApiError> ApiService::Encode(const CompletionParams& params,
   for (const PromptInput& input : params.prompts) {
     PreparedPrompt prompt;
     if (input.is_text && !deps_.text->has_tokenizer()) return NoText();
-    prompt.tokens = input.is_text ? deps_.text->Encode(input.text, params.common.add_special_tokens)
-                                  : input.ids;
+    prompt.tokens = input.ids;
+    if (input.is_text) {
+      auto tokens = deps_.text->Encode(input.text, params.common.add_special_tokens);
+      if (!tokens.ok()) return TextRefused(tokens.status(), "prompt");
+      prompt.tokens = *std::move(tokens);
+    }
     prompt.sampling = params.common.sampling;
     if (params.common.echo) {
       prompt.echo = input.is_text ? input.text : deps_.text->Decode(input.ids, true);
@@ -109,22 +118,22 @@ std::optional<ApiError> ApiService::RenderTokens(const ChatRender& render,
                                                  PreparedPrompt* prompt) const {
   const auto text = deps_.text->RenderChat(render);
   if (!text.ok()) {
-    ApiError error = ErrorFromStatus(text.status());
     // Whatever the template objects to is in the messages; a model without one serves no chat.
-    error.status = 400;
-    error.param = "messages";
-    return error;
+    return TextRefused(text.status(), "messages");
   }
-  prompt->tokens = deps_.text->Encode(*text, add_special_tokens);
+  auto tokens = deps_.text->Encode(*text, add_special_tokens);
+  if (!tokens.ok()) return TextRefused(tokens.status(), "messages");
+  prompt->tokens = *std::move(tokens);
   ChatRender conversation = render;
   conversation.add_generation_prompt = false;
   conversation.continue_final_message = false;
   const auto conversation_text = deps_.text->RenderChat(conversation);
   if (conversation_text.ok()) {
-    const auto tokens = deps_.text->Encode(*conversation_text, add_special_tokens);
+    const auto told = deps_.text->Encode(*conversation_text, add_special_tokens);
+    if (!told.ok()) return TextRefused(told.status(), "messages");
     const auto [a, b] =
-        std::mismatch(tokens.begin(), tokens.end(), prompt->tokens.begin(), prompt->tokens.end());
-    prompt->conversation_len = a - tokens.begin();
+        std::mismatch(told->begin(), told->end(), prompt->tokens.begin(), prompt->tokens.end());
+    prompt->conversation_len = a - told->begin();
   }
   return std::nullopt;
 }
@@ -231,7 +240,9 @@ void ApiService::Tokenize(const HttpRequest& request, const std::shared_ptr<Exch
       return AnswerError(exchange.get(), *error);
     }
   } else {
-    prompt.tokens = deps_.text->Encode(text, special);
+    auto tokens = deps_.text->Encode(text, special);
+    if (!tokens.ok()) return AnswerError(exchange.get(), TextRefused(tokens.status(), "prompt"));
+    prompt.tokens = *std::move(tokens);
   }
   Json json{{"count", prompt.tokens.size()},
             {"max_model_len", generator_.max_model_len()},

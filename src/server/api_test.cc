@@ -46,7 +46,7 @@ TEST(Completions, TextPromptWholeAnswer) {
   const TestResponse response =
       server.Complete({{"model", "fake"}, {"prompt", "hello"}, {"max_tokens", 5}, {"seed", 7}});
   ASSERT_EQ(response.status, 200) << response.body;
-  const auto prompt = server.text.Encode("hello", true);
+  const auto prompt = *server.text.Encode("hello", true);
   EXPECT_EQ(TextOf(response), FakeAnswer(prompt, 7, 5));
   const Json json = response.json();
   EXPECT_EQ(json["object"], "text_completion");
@@ -60,6 +60,17 @@ TEST(Completions, TextPromptWholeAnswer) {
   EXPECT_FALSE(json.contains("baton"));
   EXPECT_EQ(server.generator->requests()[0].sampling.stop_token_ids,
             std::vector<TokenId>{FakeText::kEos});
+}
+
+TEST(Completions, TextThatCannotBeSplitIsRefused) {
+  TestServer server;
+  for (const TestResponse& response :
+       {server.Complete({{"prompt", "unsplittable"}}),
+        server.Chat({{"messages", {{{"role", "user"}, {"content", "unsplittable"}}}}})}) {
+    EXPECT_EQ(response.status, 400) << response.body;
+    EXPECT_NE(response.body.find("gave up"), std::string::npos) << response.body;
+  }
+  EXPECT_TRUE(server.generator->requests().empty());
 }
 
 TEST(Completions, SixteenTokensByDefault) {
@@ -118,7 +129,7 @@ TEST(Completions, LongPromptIsPlannedOffTheIoThread) {
   const std::string prompt(100'000, 'z');
   const TestResponse response =
       server.Complete({{"prompt", prompt}, {"max_tokens", 3}, {"seed", 2}});
-  EXPECT_EQ(TextOf(response), FakeAnswer(server.text.Encode(prompt, true), 2, 3));
+  EXPECT_EQ(TextOf(response), FakeAnswer(*server.text.Encode(prompt, true), 2, 3));
   const TestResponse wrong = server.Complete({{"prompt", prompt}, {"n", 0}});
   EXPECT_EQ(wrong.status, 400);
 }

@@ -21,7 +21,11 @@ class FakeText final : public TextFrontend {
 
   FakeText() { defaults_.eos_token_ids = {kEos}; }
 
-  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override {
+  StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                        bool add_special_tokens) const override {
+    if (text.find("unsplittable") != std::string_view::npos) {
+      return absl::ResourceExhaustedError("a regular expression of the tokenizer gave up");
+    }
     std::vector<TokenId> ids;
     if (add_special_tokens) ids.push_back(kBos);
     for (size_t i = 0; i < text.size(); ++i) {

@@ -34,7 +34,8 @@ class Impl final : public ModelText {
         template_(std::move(chat_template)),
         defaults_(std::move(defaults)) {}
 
-  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override {
+  StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                        bool add_special_tokens) const override {
     EncodeOptions options;
     options.add_special_tokens = add_special_tokens;
     return tokenizer_->Encode(text, options);

@@ -53,7 +53,8 @@ class TextFrontend {
 
   // False: only token ids can be used, and text comes out empty.
   virtual bool has_tokenizer() const { return true; }
-  virtual std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const = 0;
+  virtual StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                                bool add_special_tokens) const = 0;
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
   virtual std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const = 0;
   // The bytes a token stands for; not necessarily UTF-8.

@@ -14,7 +14,9 @@ namespace baton::server {
 class TokenIdsText final : public TextFrontend {
  public:
   bool has_tokenizer() const override { return false; }
-  std::vector<TokenId> Encode(std::string_view, bool) const override { return {}; }
+  StatusOr<std::vector<TokenId>> Encode(std::string_view, bool) const override {
+    return std::vector<TokenId>();
+  }
   std::string Decode(std::span<const TokenId>, bool) const override { return ""; }
   std::unique_ptr<TextDecoder> NewDecoder(bool) const override {
     struct Silent final : TextDecoder {

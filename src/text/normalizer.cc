@@ -171,7 +171,7 @@ Status Normalizer::Append(const JsonNode& node, int depth) {
   return node.Unsupported(absl::StrCat("the normalizer \"", type, "\""));
 }
 
-std::string Normalizer::Apply(const Step& step, std::string text) {
+StatusOr<std::string> Normalizer::Apply(const Step& step, std::string text) {
   if (const Form* form = std::get_if<Form>(&step)) {
     if (IsAscii(text)) return text;
     if (*form == Form::kNfc) return Nfc(text);
@@ -192,7 +192,8 @@ std::string Normalizer::Apply(const Step& step, std::string text) {
   const auto& replace = std::get<Replace>(step);
   std::string out;
   size_t copied = 0;
-  for (const TextRange& match : replace.pattern.FindAll(text)) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<TextRange> matches, replace.pattern.FindAll(text));
+  for (const TextRange& match : matches) {
     out.append(text, copied, match.begin - copied);
     out.append(replace.content);
     copied = match.end;
@@ -201,9 +202,11 @@ std::string Normalizer::Apply(const Step& step, std::string text) {
   return out.append(text, copied);
 }
 
-std::string Normalizer::Run(std::string_view text) const {
+StatusOr<std::string> Normalizer::Run(std::string_view text) const {
   std::string out(text);
-  for (const Step& step : steps_) out = Apply(step, std::move(out));
+  for (const Step& step : steps_) {
+    BATON_ASSIGN_OR_RETURN(out, Apply(step, std::move(out)));
+  }
   return out;
 }
 

@@ -23,7 +23,7 @@ class Normalizer {
   static StatusOr<Normalizer> Read(const JsonNode& node);
 
   bool empty() const { return steps_.empty(); }
-  std::string Run(std::string_view text) const;
+  StatusOr<std::string> Run(std::string_view text) const;
 
  private:
   enum class Form { kNfc, kNfd, kNfkc, kNfkd };
@@ -44,7 +44,7 @@ class Normalizer {
   using Step = std::variant<Form, Lowercase, StripAccents, Bytes, Prepend, Replace, Strip>;
 
   Status Append(const JsonNode& node, int depth);
-  static std::string Apply(const Step& step, std::string text);
+  static StatusOr<std::string> Apply(const Step& step, std::string text);
   std::vector<Step> steps_;
 };
 

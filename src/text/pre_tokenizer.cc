@@ -143,13 +143,16 @@ Status PreTokenizer::AppendMetaspace(const JsonNode& node) {
   return absl::OkStatus();
 }
 
-void PreTokenizer::Run(Words* words) const {
+Status PreTokenizer::Run(Words* words) const {
   for (const Step& step : steps_) {
-    std::visit([&](const auto& s) { Apply(s, words); }, step);
+    BATON_RETURN_IF_ERROR(std::visit([&](const auto& s) { return Apply(s, words); }, step));
   }
+  return absl::OkStatus();
 }
 
-std::vector<std::string_view> PreTokenizer::SplitText(std::string_view text, const Split& split) {
+StatusOr<std::vector<std::string_view>> PreTokenizer::SplitText(std::string_view text,
+                                                                const Split& split) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<TextRange> matches, split.pattern.FindAll(text));
   struct Part {
     size_t begin;
     size_t end;
@@ -157,7 +160,7 @@ std::vector<std::string_view> PreTokenizer::SplitText(std::string_view text, con
   };
   std::vector<Part> parts;
   size_t previous = 0;
-  for (const TextRange& match : split.pattern.FindAll(text)) {
+  for (const TextRange& match : matches) {
     if (match.begin != previous) parts.push_back({previous, match.begin, split.invert});
     parts.push_back({match.begin, match.end, !split.invert});
     previous = match.end;
@@ -217,19 +220,21 @@ std::vector<std::string_view> PreTokenizer::SplitText(std::string_view text, con
   return texts;
 }
 
-void PreTokenizer::SplitWords(const Split& split, Words* words) {
+Status PreTokenizer::SplitWords(const Split& split, Words* words) {
   std::vector<Words::Word> out;
   for (const Words::Word& word : words->words) {
-    for (const std::string_view part : SplitText(word.text, split)) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::string_view> parts, SplitText(word.text, split));
+    for (const std::string_view part : parts) {
       out.push_back({part, word.at_start && part.data() == word.text.data()});
     }
   }
   words->words = std::move(out);
+  return absl::OkStatus();
 }
 
-void PreTokenizer::Apply(const Split& step, Words* words) { SplitWords(step, words); }
+Status PreTokenizer::Apply(const Split& step, Words* words) { return SplitWords(step, words); }
 
-void PreTokenizer::Apply(const ByteLevel& step, Words* words) {
+Status PreTokenizer::Apply(const ByteLevel& step, Words* words) {
   if (step.add_prefix_space) {
     for (Words::Word& word : words->words) {
       if (word.text.empty() || word.text[0] == ' ') continue;
@@ -237,15 +242,17 @@ void PreTokenizer::Apply(const ByteLevel& step, Words* words) {
     }
   }
   if (step.pattern.has_value()) {
-    SplitWords(Split{*step.pattern, Behavior::kIsolated, false}, words);
+    BATON_RETURN_IF_ERROR(
+        SplitWords(Split{*step.pattern, Behavior::kIsolated, false}, words));
   }
-  if (!step.to_letters) return;
+  if (!step.to_letters) return absl::OkStatus();
   for (Words::Word& word : words->words) {
     word.text = words->storage.emplace_back(BytesToLetters(word.text));
   }
+  return absl::OkStatus();
 }
 
-void PreTokenizer::Apply(const Metaspace& step, Words* words) {
+Status PreTokenizer::Apply(const Metaspace& step, Words* words) {
   for (Words::Word& word : words->words) {
     std::string text;
     for (const char c : word.text) {
@@ -262,9 +269,8 @@ void PreTokenizer::Apply(const Metaspace& step, Words* words) {
     }
     word.text = words->storage.emplace_back(std::move(text));
   }
-  if (step.pattern.has_value()) {
-    SplitWords(Split{*step.pattern, Behavior::kMergedWithNext, false}, words);
-  }
+  if (!step.pattern.has_value()) return absl::OkStatus();
+  return SplitWords(Split{*step.pattern, Behavior::kMergedWithNext, false}, words);
 }
 
 }  // namespace baton

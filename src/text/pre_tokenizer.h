@@ -39,7 +39,7 @@ class PreTokenizer {
   bool gives_bytes() const { return gives_bytes_; }
 
   // Replaces the words (on entry the text pieces between added tokens) by their parts.
-  void Run(Words* words) const;
+  Status Run(Words* words) const;
 
  private:
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -69,11 +69,12 @@ class PreTokenizer {
   static StatusOr<Behavior> ReadBehavior(const JsonNode& node);
 
   // The parts of one text, none empty.
-  static std::vector<std::string_view> SplitText(std::string_view text, const Split& split);
-  static void Apply(const Split& step, Words* words);
-  static void Apply(const ByteLevel& step, Words* words);
-  static void Apply(const Metaspace& step, Words* words);
-  static void SplitWords(const Split& split, Words* words);
+  static StatusOr<std::vector<std::string_view>> SplitText(std::string_view text,
+                                                           const Split& split);
+  static Status Apply(const Split& step, Words* words);
+  static Status Apply(const ByteLevel& step, Words* words);
+  static Status Apply(const Metaspace& step, Words* words);
+  static Status SplitWords(const Split& split, Words* words);
 
   std::vector<Step> steps_;
   bool gives_bytes_ = false;

@@ -71,8 +71,8 @@ class Translator {
 
   // "(?..." : groups, look-around and the i flag read alike in both.
   Status Group() {
-    static constexpr std::array<std::string_view, 8> kSame = {"(?:",  "(?=",  "(?!",  "(?<=",
-                                                              "(?<!", "(?>", "(?i)", "(?i:"};
+    static constexpr std::array<std::string_view, 8> kSame = {
+        "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i)", "(?i:"};
     for (const std::string_view prefix : kSame) {
       if (in_.substr(pos_, prefix.size()) == prefix) {
         Copy(prefix.size());
@@ -185,32 +185,47 @@ StatusOr<Regex> Regex::CompileTranslated(std::string_view original, const std::s
     std::array<PCRE2_UCHAR, 256> message{};
     pcre2_get_error_message(error, message.data(), message.size());
     return absl::InvalidArgumentError(
-        absl::StrCat("regular expression \"", std::string(original), "\": ",
-                     reinterpret_cast<const char*>(message.data())));
+        absl::StrCat("regular expression \"", std::string(original),
+                     "\": ", reinterpret_cast<const char*>(message.data())));
   }
   // Without JIT (a build option of the library) matching is slower, nothing else.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   return Regex(std::make_shared<const Code>(code));
 }
 
-std::vector<TextRange> Regex::FindAll(std::string_view text) const {
+namespace {
+
+Status SearchFailed(int error, size_t at) {
+  std::array<PCRE2_UCHAR, 256> message{};
+  pcre2_get_error_message(error, message.data(), message.size());
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a regular expression of the tokenizer gave up at byte ", at, " of the text: ",
+      reinterpret_cast<const char*>(message.data()), "; shorten the text or send token ids"));
+}
+
+}  // namespace
+
+StatusOr<std::vector<TextRange>> Regex::FindAll(std::string_view text) const {
   std::vector<TextRange> matches;
   const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create_from_pattern(code_->code, nullptr));
-  if (data == nullptr) return matches;
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError("no memory to search with a regular expression");
+  }
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
   size_t at = 0;
   size_t last_end = SIZE_MAX;  // an empty match right behind the one before does not count
   while (at <= text.size()) {
-    int found = pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(),
-                            nullptr);
+    int found =
+        pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH) {
       // The JIT's stack is small; the interpreter uses the heap.
-      found = pcre2_match(code_->code, subject, text.size(), at,
-                          PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), nullptr);
+      found = pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                          data.get(), nullptr);
     }
-    if (found < 0) break;
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0) return SearchFailed(found, at);
     const TextRange match{range[0], range[1]};
     if (match.end > match.begin || match.begin != last_end) matches.push_back(match);
     last_end = match.end;

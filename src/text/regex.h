@@ -31,8 +31,9 @@ class Regex {
   static StatusOr<Regex> Literal(std::string_view text);
 
   // All matches from left to right, not overlapping, in valid UTF-8 text. Linear in the text for
-  // the patterns in use; a search that exhausts the matcher's limits ends the list early.
-  std::vector<TextRange> FindAll(std::string_view text) const;
+  // the patterns in use. ResourceExhausted if a search reaches the matcher's limits of steps or
+  // memory: matches up to there would split the text differently in silence.
+  StatusOr<std::vector<TextRange>> FindAll(std::string_view text) const;
 
  private:
   struct Code;

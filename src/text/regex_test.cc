@@ -14,7 +14,10 @@ std::vector<std::string> Matches(const std::string& pattern, const std::string& 
   EXPECT_TRUE(regex.ok()) << regex.status();
   std::vector<std::string> out;
   if (!regex.ok()) return out;
-  for (const TextRange& m : regex->FindAll(text)) {
+  const auto found = regex->FindAll(text);
+  EXPECT_TRUE(found.ok()) << found.status();
+  if (!found.ok()) return out;
+  for (const TextRange& m : *found) {
     out.push_back(text.substr(m.begin, m.end - m.begin));
   }
   return out;
@@ -43,7 +46,7 @@ TEST(Regex, ClassesAreOnigurumas) {
 TEST(Regex, LiteralMatchesItself) {
   const auto regex = Regex::Literal(".*é[");
   ASSERT_TRUE(regex.ok()) << regex.status();
-  EXPECT_EQ(regex->FindAll("x.*é[.*é[").size(), 2u);
+  EXPECT_EQ(regex->FindAll("x.*é[.*é[")->size(), 2u);
 }
 
 TEST(Regex, RefusesWhatReadsDifferently) {
@@ -55,14 +58,20 @@ TEST(Regex, RefusesWhatReadsDifferently) {
   EXPECT_FALSE(Regex::Compile("\xff").ok());
 }
 
-// Backtracking that exhausts the matcher must not hang or crash.
-TEST(Regex, CatastrophicPatternsEnd) {
+// Backtracking that exhausts the matcher must not hang, crash, or split the text differently.
+TEST(Regex, CatastrophicPatternsEndWithAnError) {
   const auto regex = Regex::Compile("(a+)+$");
   ASSERT_TRUE(regex.ok());
-  regex->FindAll(std::string(40, 'a') + "b");
+  const auto matches = regex->FindAll(std::string(40, 'a') + "b");
+  ASSERT_FALSE(matches.ok());
+  EXPECT_EQ(matches.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(matches.status().message().find("gave up at byte 0"), absl::string_view::npos)
+      << matches.status();
   const auto nested = Regex::Compile("(?:a|b|c|d)*e");
   ASSERT_TRUE(nested.ok());
-  nested->FindAll(std::string(1 << 20, 'a') + "e");
+  const auto one = nested->FindAll(std::string(1 << 20, 'a') + "e");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->size(), 1u);
 }
 
 }  // namespace

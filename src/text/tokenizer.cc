@@ -36,12 +36,13 @@ struct Tokenizer::Impl {
     return parts.decoder.Advance(state, bytes[id], false);
   }
 
-  void EncodeText(std::string_view text, bool at_start, std::vector<TokenId>* ids) const {
+  Status EncodeText(std::string_view text, bool at_start, std::vector<TokenId>* ids) const {
     Words words;
     words.words.push_back({text, at_start});
-    parts.pre_tokenizer.Run(&words);
+    BATON_RETURN_IF_ERROR(parts.pre_tokenizer.Run(&words));
     std::vector<TokenId> scratch;
     for (const Words::Word& word : words.words) parts.bpe.EncodeWord(word.text, &scratch, ids);
+    return absl::OkStatus();
   }
 
   TokenizerParts parts;
@@ -63,7 +64,8 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view json) 
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(std::move(parts))));
 }
 
-std::vector<TokenId> Tokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
+StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
+                                                 const EncodeOptions& options) const {
   const TokenizerParts& parts = impl_->parts;
   std::string repaired;
   if (!IsValidUtf8(text)) {
@@ -72,15 +74,17 @@ std::vector<TokenId> Tokenizer::Encode(std::string_view text, const EncodeOption
   }
   std::vector<TokenId> ids;
   if (options.add_special_tokens) ids = parts.post_processor.before();
-  const auto encode_normalized = [&](std::string_view piece, bool at_start) {
+  const auto encode_normalized = [&](std::string_view piece, bool at_start) -> Status {
     if (parts.normalized_tokens.empty()) return impl_->EncodeText(piece, at_start, &ids);
     for (const auto& part : parts.normalized_tokens.Split(piece, options.parse_special)) {
       if (part.id.has_value()) {
         ids.push_back(*part.id);
       } else {
-        impl_->EncodeText(part.text, at_start && part.text.data() == piece.data(), &ids);
+        BATON_RETURN_IF_ERROR(
+            impl_->EncodeText(part.text, at_start && part.text.data() == piece.data(), &ids));
       }
     }
+    return absl::OkStatus();
   };
   for (const auto& piece : parts.raw_tokens.Split(text, options.parse_special)) {
     if (piece.id.has_value()) {
@@ -89,9 +93,10 @@ std::vector<TokenId> Tokenizer::Encode(std::string_view text, const EncodeOption
     }
     const bool at_start = piece.text.data() == text.data();
     if (parts.normalizer.empty()) {
-      encode_normalized(piece.text, at_start);
+      BATON_RETURN_IF_ERROR(encode_normalized(piece.text, at_start));
     } else {
-      encode_normalized(parts.normalizer.Run(piece.text), at_start);
+      BATON_ASSIGN_OR_RETURN(const std::string normalized, parts.normalizer.Run(piece.text));
+      BATON_RETURN_IF_ERROR(encode_normalized(normalized, at_start));
     }
   }
   if (options.add_special_tokens) {

@@ -51,7 +51,8 @@ class Tokenizer {
   // WHATWG and Python do) before anything else, so that every pipeline sees valid text. Time is
   // O(n log n) in the length of the text, whatever the text is. If the model has neither a token
   // nor a fallback nor an unk token for a piece, the piece is dropped, as in the Rust library.
-  std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options = {}) const;
+  StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                        const EncodeOptions& options = {}) const;
 
   // Always valid UTF-8: a byte sequence that is not becomes U+FFFD, one per maximal subpart. With
   // `skip_special`, tokens marked special give nothing. Ids outside the vocabulary give nothing.

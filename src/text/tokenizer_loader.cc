@@ -164,7 +164,8 @@ Status ReadAddedTokens(const JsonNode& root, TokenizerParts* parts) {
     if (token.special) parts->special[token.id] = true;
     if (token.normalized) {
       // Recent versions of the Rust library also print such a token in its normalized form.
-      normalized_contents.push_back(parts->normalizer.Run(token.content));
+      BATON_ASSIGN_OR_RETURN(std::string content, parts->normalizer.Run(token.content));
+      normalized_contents.push_back(std::move(content));
       parts->tokens[token.id] = normalized_contents.back();
       normalized.push_back(std::move(token));
     } else {
