@@ -179,7 +179,7 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(h, kv, bias=False)
         self.o_proj = nn.Linear(h, h, bias=False)
 
-    def forward(self, u, state=None):
+    def forward(self, u, state=None, windows=None):
         config = self.config
         b, T, h = u.shape
         heads, kv_heads, D = config.num_attention_heads, config.num_key_value_heads, config.head_dim
@@ -192,6 +192,9 @@ class Attention(nn.Module):
         scores = (q * config.attention_multiplier) @ keys.transpose(-1, -2)
         S = keys.shape[2]
         seen = torch.ones(T, S, dtype=torch.bool, device=u.device).tril(S - T)
+        if windows is not None:
+            back = torch.arange(S - T, S)[:, None] - torch.arange(S)
+            seen = (seen & (back < windows[:, None, None]))[:, None]
         weights = scores.float().masked_fill(~seen, -torch.inf).softmax(-1).to(u.dtype)
         out = (weights @ values).transpose(1, 2).reshape(b, T, h)
         return self.o_proj(out), (k, v)
@@ -223,9 +226,12 @@ class Layer(nn.Module):
         self.self_attn = Attention(config) if kind == "attention" else None
         self.shared_mlp = SharedMlp(config)
 
-    def forward(self, x, state, dtype):
-        mixer = self.mamba if self.mamba is not None else self.self_attn
-        y, next_state = mixer(self.input_layernorm(x).to(dtype), state)
+    def forward(self, x, state, dtype, windows=None):
+        u = self.input_layernorm(x).to(dtype)
+        if self.mamba is not None:
+            y, next_state = self.mamba(u, state)
+        else:
+            y, next_state = self.self_attn(u, state, windows)
         x = x + self.config.residual_multiplier * y.float()
         y = self.feed_forward(self.post_attention_layernorm(x).to(dtype))
         return x + self.config.residual_multiplier * y.float(), next_state
@@ -280,15 +286,16 @@ class HybridModel(nn.Module):
                 first = 2 * self.config.inner_size
                 rows[first + n : first + 2 * n].mul_(0.6).add_(rows[first : first + n], alpha=0.8)
 
-    def forward(self, ids):
-        return self.step(ids, None)[0]
+    def forward(self, ids, windows=None):
+        """`windows` [b]: how many of the newest tokens attention sees in each row (None: all)."""
+        return self.step(ids, None, windows)[0]
 
-    def step(self, ids, state):
+    def step(self, ids, state, windows=None):
         """As forward, from a State (None at the start); also returns the next State."""
         x = self.model.embed_tokens(ids).float() * self.config.embedding_multiplier
         next_state = State()
         for i, layer in enumerate(self.model.layers):
-            x, after = layer(x, state.layers[i] if state else None, self.dtype)
+            x, after = layer(x, state.layers[i] if state else None, self.dtype, windows)
             next_state.layers.append(after)
         x = (self.model.norm(x) / self.config.logits_scaling).to(self.dtype)
         return F.linear(x, self.model.embed_tokens.weight.to(self.dtype)).float(), next_state

@@ -10,6 +10,7 @@ Matrices of the layers are trained with Muon (momentum, orthogonalised), all els
 import argparse
 import json
 import os
+import random
 import shutil
 import signal
 import time
@@ -31,6 +32,7 @@ MUON_RATE, ADAM_RATE = 0.02, 0.003
 AVERAGE_DECAY = 0.99
 PART_TOKENS = 512
 LOG_EVERY = 25
+WINDOWED_SHARE, WINDOWED_FROM = 0.5, 2_250_000  # of the rows; from this many tokens on
 KINDS = ("plain", "recall", "dialogue", "copy")
 # (up to this many tokens, [(rows, length)], share of each kind of row)
 SCHEDULE = [
@@ -46,7 +48,7 @@ SCHEDULE = [
     (
         None,
         [(8, 512), (16, 256), (8, 512), (4, 1024)],
-        {"plain": 0.37, "recall": 0.28, "dialogue": 0.34, "copy": 0.01},
+        {"plain": 0.42, "recall": 0.24, "dialogue": 0.33, "copy": 0.01},
     ),
 ]
 
@@ -158,11 +160,15 @@ class Team:
         seed = SEED * 1_000_000_007 + int(self.position[0])
         ids, weights, kinds = batches.batch(seed, rows, length, mix)
         ids, weights = torch.from_numpy(ids), torch.from_numpy(weights)
+        share = WINDOWED_SHARE if self.position[1] >= WINDOWED_FROM else 0.0
+        windows = draw_windows(seed, rows, length, share)
         per_part = max(1, PART_TOKENS // length)
         model.zero_grad(set_to_none=False)
         while (start := self.take() * per_part) < rows:
             part = slice(start, start + per_part)
-            self.backward(rank, model, ids[part], weights[part], kinds[part], weights.sum())
+            self.backward(
+                rank, model, (ids[part], weights[part], kinds[part], windows[part]), weights.sum()
+            )
         self.gradients[rank] = torch.cat([p.grad.flatten() for p in model.parameters()])
         return rows * length
 
@@ -171,9 +177,10 @@ class Team:
             self.next_part.value += 1
             return self.next_part.value - 1
 
-    def backward(self, rank, model, ids, weights, kinds, total):
+    def backward(self, rank, model, rows, total):
+        ids, weights, kinds, windows = rows
         with torch.autocast("cpu", torch.bfloat16):
-            logits = model(ids[:, :-1])
+            logits = model(ids[:, :-1], windows)
         losses = F.cross_entropy(
             logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none"
         )
@@ -214,6 +221,18 @@ def schedule(step, tokens):
     """Shape and mixture of the next batch."""
     _, shapes, mix = next(entry for entry in SCHEDULE if entry[0] is None or tokens < entry[0])
     return *shapes[step % len(shapes)], mix
+
+
+def draw_windows(seed, rows, length, share):
+    """How far back attention sees in each row. Where that is only a few tokens, what was told must
+    come through the recurrent state: without such rows attention alone carries most answers."""
+    rng = random.Random(seed + 1)
+    return torch.tensor(
+        [
+            int(2 ** rng.uniform(1, 6)) if rng.random() < share else length
+            for _ in range(rows)
+        ]
+    )
 
 
 class Log:
