@@ -10,7 +10,8 @@
 // The source side is a Listener that accepts SourceLinks. A SourceLink can serve only parts granted
 // to it: any other (state-id, part) or range is answered with an error frame.
 //
-// Endpoints are strings: "tcp:HOST:PORT", "shm:PATH" or "shm:@ABSTRACT", "inproc:NAME".
+// Endpoints are strings: "tcp:HOST:PORT", "ucx:HOST:PORT", "shm:PATH" or "shm:@ABSTRACT",
+// "inproc:NAME".
 //
 // Deadlines are Instants of the Clock given to the connector. Thread rule: a Link is used by one
 // thread; Close and Interrupt may be called from others, and one other thread may be in
@@ -48,6 +49,8 @@ enum class FrameType : uint16_t {
   kRead = 16,    // receiver -> source: extents to send
   kData = 17,    // source -> receiver: table of extents, then their raw bytes
   kArena = 18,   // shm: announces the file descriptors of the source's regions
+  kWorker = 19,  // ucx, receiver -> source: where its messages are to go
+  kLanded = 20,  // ucx, receiver -> source: all bytes of the last kRead have landed
 };
 
 struct Frame {
@@ -104,7 +107,7 @@ struct PullOutcome {
 class Connector {
  public:
   virtual ~Connector() = default;
-  // "inproc", "shm", "tcp": the endpoint's scheme and the metric label.
+  // "inproc", "shm", "tcp", "ucx": the endpoint's scheme and the metric label.
   virtual std::string_view name() const = 0;
   // Errors: InvalidArgument for an endpoint that does not parse, kPeerUnavailable if nobody
   // answers before the deadline, kCancelled.

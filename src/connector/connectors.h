@@ -15,10 +15,13 @@
 
 namespace baton {
 
+// False in a build that found no libucx-dev.
+bool HaveUcx();
+
 class ConnectorSet {
  public:
   ConnectorSet() = default;
-  // tcp and shm, and inproc if `hub` is given (it must outlive the set).
+  // tcp, shm, ucx where HaveUcx(), and inproc if `hub` is given (it must outlive the set).
   static ConnectorSet Standard(const Clock* clock, InprocHub* hub = nullptr);
   // A second connector of the same name replaces the first (tests wrap one this way).
   void Add(std::unique_ptr<Connector> connector);
@@ -32,7 +35,7 @@ class ConnectorSet {
 };
 
 struct ListenOptions {
-  std::string endpoint;               // "tcp:127.0.0.1:0", "shm:@name", "inproc:name"
+  std::string endpoint;  // "tcp:127.0.0.1:0", "ucx:127.0.0.1:0", "shm:@name", "inproc:name"
   std::vector<SourceRegion> regions;  // all memory that may ever be granted; outlives the listener
   const Clock* clock = nullptr;
   InprocHub* hub = nullptr;  // for inproc only

@@ -65,6 +65,7 @@ class SocketStream {
   void Interrupt();
   void Close();
   bool closed() const { return closed_.load(); }
+  int fd() const { return fd_.get(); }  // to poll beside other descriptors
   const std::string& peer() const { return peer_; }
   const Clock* clock() const { return clock_; }
 

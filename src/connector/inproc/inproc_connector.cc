@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "connector/extents.h"
 #include "connector/grant_table.h"
 
 namespace baton {
@@ -258,6 +259,7 @@ class InprocConnector final : public Connector {
       out.status = absl::InvalidArgumentError("not a link of the inproc connector");
       return out;
     }
+    out.status = CheckExtents(extents);
     for (size_t i = 0; i < extents.size() && out.status.ok(); ++i) {
       out.status = Copy(inproc->end(), extents[i], deadline);
       if (out.status.ok()) out.landed[i] = extents[i].bytes;
@@ -267,8 +269,6 @@ class InprocConnector final : public Connector {
 
  private:
   Status Copy(SessionEnd& end, const ReadExtent& e, Instant deadline) {
-    if (e.bytes == 0 || e.bytes != e.destination.size())
-      return absl::InvalidArgumentError("extent is empty or not of its destination's size");
     if (end.closed()) return Reject(Reason::kPeerUnavailable, end.peer() + ": link closed");
     if (clock_->Now() >= deadline)
       return Reject(Reason::kPeerUnavailable, end.peer() + ": deadline passed while copying");

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "connector/extents.h"
 #include "connector/frame.h"
 #include "connector/grant_table.h"
 #include "connector/shm/arena_map.h"
@@ -126,6 +127,7 @@ class ShmConnector final : public Connector {
       out.status = absl::InvalidArgumentError("not a link of the shm connector");
       return out;
     }
+    out.status = CheckExtents(extents);
     for (size_t i = 0; i < extents.size() && out.status.ok(); ++i) {
       out.status = Copy(*shm, extents[i], deadline);
       if (out.status.ok()) out.landed[i] = extents[i].bytes;
@@ -158,8 +160,6 @@ class ShmConnector final : public Connector {
   }
 
   Status Copy(ShmLink& link, const ReadExtent& e, Instant deadline) {
-    if (e.bytes == 0 || e.bytes != e.destination.size())
-      return absl::InvalidArgumentError("extent is empty or not of its destination's size");
     if (link.stream()->closed())
       return Reject(Reason::kPeerUnavailable, link.peer() + ": link closed");
     if (clock_->Now() >= deadline)

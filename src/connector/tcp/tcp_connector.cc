@@ -1,75 +1,23 @@
 #include "connector/tcp/tcp_connector.h"
 
-#include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
-#include <optional>
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "connector/extents.h"
 #include "connector/frame.h"
 #include "connector/grant_table.h"
 #include "connector/socket_stream.h"
+#include "connector/tcp/tcp_socket.h"
 
 namespace baton {
 namespace {
 
-constexpr int kSocketBufferBytes = 8 << 20;  // asked for; the kernel caps it at its own limit
-constexpr int kBacklog = 128;
 // Ranges and bytes announced by one kData: large enough that the table costs nothing, small enough
 // that a refused part is noticed early.
 constexpr size_t kDataRangesMax = 512;
 constexpr uint64_t kDataBytesMax = uint64_t{32} << 20;
-
-struct HostPort {
-  std::string host;
-  std::string port;
-};
-
-StatusOr<HostPort> ParseHostPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  HostPort out;
-  if (colon != std::string::npos) {
-    out.host = address.substr(0, colon);
-    out.port = address.substr(colon + 1);
-  }
-  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']')
-    out.host = out.host.substr(1, out.host.size() - 2);
-  uint32_t port = 0;
-  if (out.host.empty() || !absl::SimpleAtoi(out.port, &port) || port > 65535)
-    return absl::InvalidArgumentError("tcp endpoint '" + address +
-                                      "' is not HOST:PORT, for example tcp:127.0.0.1:9001");
-  return out;
-}
-
-struct AddressList {
-  addrinfo* head = nullptr;
-  ~AddressList() {
-    if (head != nullptr) freeaddrinfo(head);
-  }
-};
-
-Status Lookup(const std::string& address, bool passive, AddressList* out) {
-  BATON_ASSIGN_OR_RETURN(const HostPort hp, ParseHostPort(address));
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
-  const int rc = getaddrinfo(hp.host.c_str(), hp.port.c_str(), &hints, &out->head);
-  if (rc != 0) return Reject(Reason::kPeerUnavailable, "tcp:" + address + ": " + gai_strerror(rc));
-  return absl::OkStatus();
-}
-
-void Tune(int fd) {
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
-  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof kSocketBufferBytes);
-}
 
 // A type of its own, so that Pull can tell it from other links over sockets.
 class TcpLink final : public SocketLink<Link> {
@@ -146,6 +94,7 @@ class TcpPull {
       : stream_(stream), extents_(extents), out_(out) {}
 
   Status Run(Instant deadline) {
+    BATON_RETURN_IF_ERROR(CheckExtents(extents_));
     for (size_t i = 0; i < extents_.size(); i += kRangesMax) {
       const size_t n = std::min<size_t>(kRangesMax, extents_.size() - i);
       BATON_RETURN_IF_ERROR(Ask(i, n, deadline));
@@ -160,10 +109,7 @@ class TcpPull {
     ranges.reserve(count);
     for (size_t i = first; i < first + count; ++i) {
       const ReadExtent& e = extents_[i];
-      if (e.bytes == 0 || e.bytes != e.destination.size() ||
-          !missing_.emplace(std::pair(e.state_id, e.part), i).second)
-        return absl::InvalidArgumentError(
-            absl::StrCat("extent ", i, " is empty, asked twice or not of its destination's size"));
+      missing_.emplace(std::pair(e.state_id, e.part), i);
       ranges.push_back({e.state_id, e.part, 0, e.bytes});
     }
     return stream_->SendFrame(EncodeRanges(FrameType::kRead, ranges), deadline);
@@ -219,24 +165,9 @@ class TcpConnector final : public Connector {
     BATON_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
     if (parsed.scheme != name())
       return absl::InvalidArgumentError("'" + endpoint + "' is not a tcp endpoint");
-    AddressList list;
-    BATON_RETURN_IF_ERROR(Lookup(parsed.address, /*passive=*/false, &list));
-    Status last = Reject(Reason::kPeerUnavailable, endpoint + ": no address");
-    for (const addrinfo* a = list.head; a != nullptr; a = a->ai_next) {
-      Fd fd(socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-      if (!fd.valid()) continue;
-      Tune(fd.get());
-      last = absl::OkStatus();
-      if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0)
-        last = errno == EINPROGRESS
-                   ? FinishConnect(fd.get(), endpoint, deadline, clock_, cancel)
-                   : Reject(Reason::kPeerUnavailable,
-                            absl::StrCat(endpoint, ": connect: ", ErrnoText(errno)));
-      if (last.ok())
-        return std::make_unique<TcpLink>(
-            std::make_unique<SocketStream>(std::move(fd), endpoint, clock_));
-    }
-    return last;
+    BATON_ASSIGN_OR_RETURN(Fd fd, ConnectTcpSocket(parsed, deadline, clock_, cancel));
+    return std::make_unique<TcpLink>(
+        std::make_unique<SocketStream>(std::move(fd), endpoint, clock_));
   }
 
   PullOutcome Pull(Link& link, std::span<const ReadExtent> extents, Instant deadline) override {
@@ -265,7 +196,7 @@ class TcpListener final : public Listener {
 
   StatusOr<std::unique_ptr<SourceLink>> Accept() override {
     BATON_ASSIGN_OR_RETURN(Fd fd, loop_.Next());
-    Tune(fd.get());
+    TuneTcpSocket(fd.get());
     return std::make_unique<TcpSourceLink>(
         std::make_unique<SocketStream>(std::move(fd), "peer of " + endpoint_, clock_), regions_);
   }
@@ -280,17 +211,6 @@ class TcpListener final : public Listener {
   const Clock* clock_;
 };
 
-StatusOr<std::string> BoundEndpoint(int fd, const std::string& address) {
-  sockaddr_storage bound{};
-  socklen_t len = sizeof bound;
-  char port[NI_MAXSERV];
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &len) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&bound), len, nullptr, 0, port, sizeof port,
-                  NI_NUMERICSERV) != 0)
-    return absl::UnavailableError("tcp:" + address + ": cannot read back the bound port");
-  return "tcp:" + address.substr(0, address.rfind(':') + 1) + port;
-}
-
 }  // namespace
 
 std::unique_ptr<Connector> MakeTcpConnector(const Clock* clock) {
@@ -300,23 +220,9 @@ std::unique_ptr<Connector> MakeTcpConnector(const Clock* clock) {
 StatusOr<std::unique_ptr<Listener>> ListenTcp(const std::string& address,
                                               std::vector<SourceRegion> regions,
                                               const Clock* clock) {
-  AddressList list;
-  BATON_RETURN_IF_ERROR(Lookup(address, /*passive=*/true, &list));
-  std::string why = "no address";
-  for (const addrinfo* a = list.head; a != nullptr; a = a->ai_next) {
-    Fd fd(socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    const int one = 1;
-    if (fd.valid()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (!fd.valid() || bind(fd.get(), a->ai_addr, a->ai_addrlen) != 0 ||
-        listen(fd.get(), kBacklog) != 0) {
-      why = ErrnoText(errno);
-      continue;
-    }
-    BATON_ASSIGN_OR_RETURN(std::string endpoint, BoundEndpoint(fd.get(), address));
-    return std::make_unique<TcpListener>(std::move(fd), std::move(endpoint), std::move(regions),
-                                         clock);
-  }
-  return absl::UnavailableError("cannot listen on tcp:" + address + ": " + why);
+  BATON_ASSIGN_OR_RETURN(ListeningSocket socket, ListenTcpSocket({"tcp", address}));
+  return std::make_unique<TcpListener>(std::move(socket.fd), std::move(socket.endpoint),
+                                       std::move(regions), clock);
 }
 
 }  // namespace baton

@@ -1,0 +1,317 @@
+#include "connector/ucx/ucx_connector.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "connector/extents.h"
+#include "connector/frame.h"
+#include "connector/grant_table.h"
+#include "connector/socket_stream.h"
+#include "connector/tcp/tcp_socket.h"
+#include "connector/ucx/ucx_pull.h"
+#include "connector/ucx/ucx_worker.h"
+
+namespace baton {
+namespace {
+
+// Messages a source has queued at once: 1 MiB is enough to keep the receiver busy.
+constexpr size_t kPendingMax = 16;
+// UCX addresses have some hundred bytes; several devices make them longer.
+constexpr size_t kAddressMax = 16 << 10;
+
+// One context for loopback, one for all devices, each made when first needed: making one takes
+// milliseconds, and a process that never uses ucx should not pay.
+class Contexts {
+ public:
+  StatusOr<std::shared_ptr<UcxContext>> For(const Endpoint& endpoint) {
+    BATON_ASSIGN_OR_RETURN(const HostPort hp, ParseHostPort(endpoint));
+    const bool loopback = IsLoopbackHost(hp.host);
+    MutexLock lock(&mu_);
+    std::shared_ptr<UcxContext>& context = contexts_[loopback];
+    if (context == nullptr) {
+      BATON_ASSIGN_OR_RETURN(context, UcxContext::Create(loopback));
+    }
+    return context;
+  }
+
+ private:
+  Mutex mu_;
+  std::map<bool, std::shared_ptr<UcxContext>> contexts_ BATON_GUARDED_BY(mu_);
+};
+
+Duration SliceUntil(Instant deadline, const Clock* clock) {
+  return std::min<Duration>(deadline - clock->Now(), kPollSlice);
+}
+
+// Runs `worker` until `done`, a frame is waiting on the socket (*frame_waits), or an error.
+template <class Done>
+Status RunUntil(
+    UcxWorker* worker, SocketStream* stream, Instant deadline, Done done, bool* frame_waits) {
+  *frame_waits = false;
+  for (;;) {
+    const bool moved = worker->Progress();
+    if (done()) return absl::OkStatus();
+    BATON_RETURN_IF_ERROR(worker->status());
+    if (stream->closed()) return Reject(Reason::kPeerUnavailable, stream->peer() + ": link closed");
+    if (stream->clock()->Now() >= deadline)
+      return Reject(Reason::kPeerUnavailable, stream->peer() + ": deadline passed while waiting");
+    if (moved) continue;
+    BATON_ASSIGN_OR_RETURN(*frame_waits,
+                           worker->Wait(stream->fd(), SliceUntil(deadline, stream->clock())));
+    if (*frame_waits) return absl::OkStatus();
+  }
+}
+
+class UcxLink final : public SocketLink<Link> {
+ public:
+  UcxLink(std::unique_ptr<SocketStream> stream, std::shared_ptr<UcxContext> context)
+      : SocketLink<Link>(std::move(stream)), context_(std::move(context)) {}
+
+  Status Pull(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
+    BATON_RETURN_IF_ERROR(CheckExtents(extents));
+    for (size_t i = 0; i < extents.size(); i += kRangesMax) {
+      const size_t n = std::min<size_t>(kRangesMax, extents.size() - i);
+      BATON_RETURN_IF_ERROR(Read(extents.subspan(i, n), landed.subspan(i, n), deadline));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Status Announce(Instant deadline) {
+    if (worker_ != nullptr) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(context_, [this](ByteSpan h, ByteSpan d) {
+                             // Outside a pull nothing is expected and nothing is written.
+                             if (pull_ != nullptr && landing_.ok()) landing_ = pull_->Land(h, d);
+                           }));
+    BATON_ASSIGN_OR_RETURN(std::vector<uint8_t> address, worker_->Address());
+    return stream()->SendFrame({FrameType::kWorker, std::move(address)}, deadline);
+  }
+
+  Status Read(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
+    std::vector<PartRange> ranges;
+    ranges.reserve(extents.size());
+    for (const ReadExtent& e : extents) ranges.push_back({e.state_id, e.part, 0, e.bytes});
+    BATON_RETURN_IF_ERROR(Announce(deadline));
+    UcxPull pull(++read_, extents, landed);
+    landing_ = absl::OkStatus();
+    pull_ = &pull;
+    Status status = Exchange(ranges, pull, deadline);
+    pull_ = nullptr;
+    return status;
+  }
+
+  Status Exchange(std::span<const PartRange> ranges, const UcxPull& pull, Instant deadline) {
+    BATON_RETURN_IF_ERROR(stream()->SendFrame(EncodeRanges(FrameType::kRead, ranges), deadline));
+    bool frame_waits = false;
+    BATON_RETURN_IF_ERROR(RunUntil(
+        worker_.get(), stream(), deadline, [&] { return pull.done() || !landing_.ok(); },
+        &frame_waits));
+    if (!landing_.ok()) return landing_;
+    if (frame_waits) {  // the source says nothing by frames while it serves, unless it refuses
+      BATON_ASSIGN_OR_RETURN(const Frame frame, stream()->ReceiveFrame(deadline));
+      if (frame.type == FrameType::kError) return DecodeError(frame);
+      return Reject(Reason::kMalformed,
+                    absl::StrCat(peer(), ": frame of type ", static_cast<int>(frame.type),
+                                 " in the middle of a read"));
+    }
+    ByteWriter w;
+    w.Put(read_);
+    return stream()->SendFrame({FrameType::kLanded, w.Take()}, deadline);
+  }
+
+  const std::shared_ptr<UcxContext> context_;
+  uint64_t read_ = 0;
+  UcxPull* pull_ = nullptr;
+  Status landing_;
+  std::unique_ptr<UcxWorker> worker_;  // last: its end may still call back
+};
+
+class UcxSourceLink final : public SocketLink<SourceLink> {
+ public:
+  UcxSourceLink(std::unique_ptr<SocketStream> stream,
+                std::vector<SourceRegion> regions,
+                std::shared_ptr<UcxContext> context)
+      : SocketLink<SourceLink>(std::move(stream)),
+        grants_(std::move(regions)),
+        context_(std::move(context)) {}
+
+  StatusOr<std::vector<ExtentAddress>> Grant(std::span<const GrantedPart> parts) override {
+    return grants_.Grant(parts);
+  }
+  // A read that ended well was acknowledged, one that did not took its worker with it: nothing is
+  // queued between two reads.
+  void RevokeAll() override { grants_.RevokeAll(); }
+
+  StatusOr<Frame> ServeUntilFrame(Instant deadline) override {
+    for (;;) {
+      BATON_ASSIGN_OR_RETURN(Frame frame, Receive(deadline));
+      Status served;
+      if (frame.type == FrameType::kWorker)
+        served = Meet(frame);
+      else if (frame.type == FrameType::kRead)
+        served = Serve(frame, deadline);
+      else
+        return frame;
+      if (!served.ok()) {
+        worker_.reset();
+        Send(EncodeError(served), deadline).IgnoreError();
+        return served;
+      }
+    }
+  }
+
+ private:
+  Status Meet(const Frame& frame) {
+    if (worker_ != nullptr || frame.payload.empty() || frame.payload.size() > kAddressMax)
+      return Reject(Reason::kMalformed, absl::StrCat(peer(), ": worker address of ",
+                                                     frame.payload.size(), " bytes, or a second"));
+    BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(context_, nullptr));
+    return worker_->ConnectTo(AsBytes(frame.payload));
+  }
+
+  Status Serve(const Frame& read, Instant deadline) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<PartRange> ranges,
+                           DecodeRanges(FrameType::kRead, read));
+    if (worker_ == nullptr)
+      return Reject(Reason::kMalformed, peer() + ": a read before the worker's address");
+    ++read_;
+    // All or nothing: a refused part costs no transfer.
+    std::vector<ByteSpan> parts;
+    for (const PartRange& range : ranges) {
+      BATON_ASSIGN_OR_RETURN(const ByteSpan part, grants_.Resolve(range));
+      parts.push_back(part);
+    }
+    for (size_t i = 0; i < parts.size(); ++i)
+      for (uint64_t at = 0; at < parts[i].size(); at += kUcxPieceBytes)
+        BATON_RETURN_IF_ERROR(SendPiece({read_, i, at}, parts[i], deadline));
+    return AwaitLanded(deadline);
+  }
+
+  Status SendPiece(const UcxPiece& piece, ByteSpan part, Instant deadline) {
+    const ByteSpan data =
+        part.subspan(piece.offset, std::min<uint64_t>(kUcxPieceBytes, part.size() - piece.offset));
+    BATON_RETURN_IF_ERROR(worker_->Send(AsBytes(EncodePiece(piece)), data));
+    if (worker_->pending() < kPendingMax) return absl::OkStatus();
+    bool frame_waits = false;
+    BATON_RETURN_IF_ERROR(RunUntil(
+        worker_.get(), stream(), deadline, [&] { return worker_->pending() < kPendingMax; },
+        &frame_waits));
+    if (!frame_waits) return absl::OkStatus();
+    // The receiver has nothing to say before all has landed, except that it leaves.
+    BATON_ASSIGN_OR_RETURN(const Frame frame, Receive(deadline));
+    return Unexpected(frame);
+  }
+
+  // A send that UCX calls complete may still be on its way, and needs this side to push it.
+  Status AwaitLanded(Instant deadline) {
+    bool frame_waits = false;
+    BATON_RETURN_IF_ERROR(RunUntil(
+        worker_.get(), stream(), deadline, [] { return false; }, &frame_waits));
+    BATON_ASSIGN_OR_RETURN(const Frame frame, Receive(deadline));
+    if (frame.type != FrameType::kLanded) return Unexpected(frame);
+    ByteReader r(AsBytes(frame.payload));
+    const uint64_t landed = r.Get<uint64_t>();
+    if (!r.done() || landed != read_ || worker_->pending() != 0)
+      return Reject(Reason::kMalformed,
+                    absl::StrCat(peer(), ": acknowledges read ", landed, ", expected ", read_,
+                                 " and no message on its way, found ", worker_->pending()));
+    return absl::OkStatus();
+  }
+
+  Status Unexpected(const Frame& frame) const {
+    if (frame.type == FrameType::kError) return DecodeError(frame);
+    return Reject(Reason::kMalformed,
+                  absl::StrCat(peer(), ": frame of type ", static_cast<int>(frame.type),
+                               " in the middle of a read"));
+  }
+
+  GrantTable grants_;
+  const std::shared_ptr<UcxContext> context_;
+  uint64_t read_ = 0;
+  std::unique_ptr<UcxWorker> worker_;
+};
+
+class UcxConnector final : public Connector {
+ public:
+  explicit UcxConnector(const Clock* clock) : clock_(clock) {}
+  std::string_view name() const override { return "ucx"; }
+
+  StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint,
+                                          Instant deadline,
+                                          const CancelToken& cancel) override {
+    BATON_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
+    if (parsed.scheme != name())
+      return absl::InvalidArgumentError("'" + endpoint + "' is not a ucx endpoint");
+    BATON_ASSIGN_OR_RETURN(auto context, contexts_.For(parsed));
+    BATON_ASSIGN_OR_RETURN(Fd fd, ConnectTcpSocket(parsed, deadline, clock_, cancel));
+    return std::make_unique<UcxLink>(
+        std::make_unique<SocketStream>(std::move(fd), endpoint, clock_), std::move(context));
+  }
+
+  PullOutcome Pull(Link& link, std::span<const ReadExtent> extents, Instant deadline) override {
+    PullOutcome out;
+    out.landed.assign(extents.size(), 0);
+    auto* ucx = dynamic_cast<UcxLink*>(&link);
+    // Only this thread's Progress copies to destinations, so the outcome is always quiet.
+    out.status = ucx != nullptr ? ucx->Pull(extents, std::span(out.landed), deadline)
+                                : absl::InvalidArgumentError("not a link of the ucx connector");
+    return out;
+  }
+
+ private:
+  const Clock* clock_;
+  Contexts contexts_;
+};
+
+class UcxListener final : public Listener {
+ public:
+  UcxListener(ListeningSocket socket,
+              std::vector<SourceRegion> regions,
+              std::shared_ptr<UcxContext> context,
+              const Clock* clock)
+      : loop_(std::move(socket.fd)),
+        endpoint_(std::move(socket.endpoint)),
+        regions_(std::move(regions)),
+        context_(std::move(context)),
+        clock_(clock) {}
+
+  StatusOr<std::unique_ptr<SourceLink>> Accept() override {
+    BATON_ASSIGN_OR_RETURN(Fd fd, loop_.Next());
+    TuneTcpSocket(fd.get());
+    return std::make_unique<UcxSourceLink>(
+        std::make_unique<SocketStream>(std::move(fd), "peer of " + endpoint_, clock_), regions_,
+        context_);
+  }
+  void Close() override { loop_.Close(); }
+  std::string endpoint() const override { return endpoint_; }
+  std::string_view connector_name() const override { return "ucx"; }
+
+ private:
+  AcceptLoop loop_;
+  const std::string endpoint_;
+  const std::vector<SourceRegion> regions_;
+  const std::shared_ptr<UcxContext> context_;
+  const Clock* clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<Connector> MakeUcxConnector(const Clock* clock) {
+  return std::make_unique<UcxConnector>(clock);
+}
+
+StatusOr<std::unique_ptr<Listener>> ListenUcx(const std::string& address,
+                                              std::vector<SourceRegion> regions,
+                                              const Clock* clock) {
+  const Endpoint endpoint = {"ucx", address};
+  Contexts contexts;
+  BATON_ASSIGN_OR_RETURN(auto context, contexts.For(endpoint));
+  BATON_ASSIGN_OR_RETURN(ListeningSocket socket, ListenTcpSocket(endpoint));
+  return std::make_unique<UcxListener>(std::move(socket), std::move(regions), std::move(context),
+                                       clock);
+}
+
+}  // namespace baton

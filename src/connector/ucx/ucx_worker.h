@@ -1,0 +1,102 @@
+// The part of UCX that the ucx connector uses, with owners: a context (devices and settings), a
+// worker (one side of one conversation) and an endpoint (the way to a peer's worker). Only active
+// messages are used, sent eagerly: they land in buffers of UCX and are handed to a callback, so no
+// peer ever holds an address in this process's memory, whatever the transport underneath can do.
+//
+// Endpoints are created in error mode PEER: without it a send into a dead process succeeds. What
+// the environment (UCX_*) may choose is transports, devices and sizes, not these two things.
+//
+// UCX reads what a peer sends before this code sees it, and is not hardened against forged bytes:
+// ucx is for networks whose hosts are trusted, like RDMA itself.
+//
+// Thread rule: a context is thread-safe; a worker and its endpoint are used by one thread at a
+// time.
+#ifndef BATON_CONNECTOR_UCX_UCX_WORKER_H_
+#define BATON_CONNECTOR_UCX_UCX_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+struct ucp_context;
+struct ucp_ep;
+struct ucp_worker;
+
+namespace baton {
+
+class UcxContext {
+ public:
+  // `loopback`: use the loopback device only, so that nothing listens on other interfaces.
+  // Unavailable with UCX's reason.
+  static StatusOr<std::shared_ptr<UcxContext>> Create(bool loopback);
+  ~UcxContext();
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
+  ucp_context* get() const { return context_; }
+
+ private:
+  explicit UcxContext(ucp_context* context) : context_(context) {}
+  ucp_context* const context_;
+};
+
+// True for 127.0.0.0/8, ::1 and localhost.
+bool IsLoopbackHost(const std::string& host);
+
+class UcxWorker {
+ public:
+  // Both are valid during the call only. Runs inside Progress.
+  using OnMessage = std::function<void(ByteSpan header, ByteSpan data)>;
+
+  // `on_message` may be empty for a side that only sends.
+  static StatusOr<std::unique_ptr<UcxWorker>> Create(std::shared_ptr<UcxContext> context,
+                                                     OnMessage on_message);
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  // What a peer's ConnectTo takes.
+  StatusOr<std::vector<uint8_t>> Address() const;
+  // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer.
+  Status ConnectTo(ByteSpan address);
+
+  // Queues one message to the endpoint; `header` is copied, `data` must stay readable until
+  // pending() has fallen below what it was. kPeerUnavailable once the peer is lost.
+  Status Send(ByteSpan header, ByteSpan data);
+  // Messages whose data UCX still reads.
+  size_t pending() const { return requests_.size(); }
+
+  // Does what can be done without waiting, callbacks included. True if anything was.
+  bool Progress();
+  // Waits until Progress has something to do, `socket` is readable, or `slice` has passed. True if
+  // the socket is readable.
+  StatusOr<bool> Wait(int socket, Duration slice);
+
+  // The first failure of the endpoint, e.g. a peer that died.
+  const Status& status() const { return status_; }
+
+ private:
+  struct Pending;
+  explicit UcxWorker(std::shared_ptr<UcxContext> context);
+  void Reap();
+
+  const std::shared_ptr<UcxContext> context_;
+  OnMessage on_message_;
+  ucp_worker* worker_ = nullptr;
+  ucp_ep* endpoint_ = nullptr;
+  int event_fd_ = -1;
+  std::vector<std::unique_ptr<Pending>> requests_;  // headers live as long as the request
+  std::vector<std::unique_ptr<Pending>> spare_;
+  Status status_;
+
+  friend struct UcxCallbacks;
+};
+
+}  // namespace baton
+
+#endif  // BATON_CONNECTOR_UCX_UCX_WORKER_H_
