@@ -30,9 +30,12 @@ StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options, Blocki
   c->options_ = std::move(options);
   const ClusterOptions& o = c->options_;
   auto worker = [&](std::vector<std::string> command, const std::string& role, int port) {
-    return Join(Join(std::move(command), {o.model_dir, "--role", role, "--host", "127.0.0.1",
-                                          "--port", std::to_string(port)}),
-                o.worker_flags);
+    command = Join(std::move(command), {o.model_dir, "--role", role, "--host", "127.0.0.1",
+                                        "--port", std::to_string(port)});
+    // Workers listen for tcp and shm unless told otherwise.
+    if (o.connector == "ucx")
+      command = Join(std::move(command), {"--handoff-listen", "ucx:127.0.0.1:0"});
+    return Join(std::move(command), o.worker_flags);
   };
   c->children_.push_back({"prefill", worker({"serve"}, "prefill", c->prefill_port_), nullptr, {}});
   c->children_.push_back(

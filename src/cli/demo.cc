@@ -236,7 +236,7 @@ Run AddDemo(CLI::App* app) {
   auto f = std::make_shared<Flags>();
   app->add_flag("--json", f->json, "print everything as JSON");
   app->add_option("--connector", f->connector, "how bundles move")
-      ->check(CLI::IsMember({"shm", "tcp"}))
+      ->check(CLI::IsMember({"shm", "tcp", "ucx"}))
       ->capture_default_str();
   // The demo's decode worker: not for users, hence in no group of the help text.
   app->add_flag("--as-worker", f->as_worker)->group("");

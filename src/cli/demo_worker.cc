@@ -43,7 +43,7 @@ int RunDemoWorker(const ServeFlags& flags, int swap_handoff) {
   const MonotonicClock clock;
   return RunServe(flags, [&](engine::WorkerOptions* options) {
     options->connectors = std::make_unique<ConnectorSet>(ConnectorSet::Standard(&clock));
-    for (const char* name : {"shm", "tcp"})
+    for (const char* name : {"shm", "tcp", "ucx"})
       if (auto inner = options->connectors->Take(name))
         options->connectors->Add(std::make_unique<SwapOnce>(std::move(inner), swap_handoff));
   });

@@ -100,7 +100,7 @@ Run AddRoute(CLI::App* app) {
   app->add_option("--prefill", f->prefill, "URL of a prefill worker (repeatable)");
   app->add_option("--decode", f->decode, "URL of a decode worker (repeatable)")->required();
   app->add_option("--connector", f->connectors, "how decode workers pull, best first")
-      ->check(CLI::IsMember({"shm", "tcp"}));
+      ->check(CLI::IsMember({"shm", "tcp", "ucx"}));
   app->add_option("--worker-api-key", f->worker_api_key, "bearer key sent to workers");
   app->add_option("--health-interval-ms", f->health_interval_ms, "between two looks at a worker")
       ->check(CLI::Range(100, 600000))

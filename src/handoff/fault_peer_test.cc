@@ -369,7 +369,7 @@ TEST_P(FaultTest, F30HostileAsksHarmNobody) {
   ExpectNothingLeaked();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FaultTest, ::testing::Values("inproc", "shm", "tcp"));
+INSTANTIATE_TEST_SUITE_P(All, FaultTest, ::testing::ValuesIn(AllConnectors()));
 
 }  // namespace
 }  // namespace baton

@@ -155,7 +155,7 @@ TEST_P(FaultTest, F10FlippedAddressInTheOffer) {
   ExpectLoudAndTwin(arm, Reason::kDigestMismatch, {Check::kStateDigest});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FaultTest, ::testing::Values("inproc", "shm", "tcp"));
+INSTANTIATE_TEST_SUITE_P(All, FaultTest, ::testing::ValuesIn(AllConnectors()));
 
 }  // namespace
 }  // namespace baton

@@ -257,7 +257,7 @@ TEST_P(HandoffTest, HintTravels) {
   receiver_->FreeUnits(request);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HandoffTest, ::testing::Values("inproc", "shm", "tcp"));
+INSTANTIATE_TEST_SUITE_P(All, HandoffTest, ::testing::ValuesIn(AllConnectors()));
 
 }  // namespace
 }  // namespace baton

@@ -183,8 +183,8 @@ TEST_P(LeaveTest, F22TimeoutBeforeThePull) {
   ExpectLeft(Reason::kPeerUnavailable);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LateReadTest, ::testing::Values("inproc", "shm", "tcp"));
-INSTANTIATE_TEST_SUITE_P(All, LeaveTest, ::testing::Values("inproc", "shm", "tcp"));
+INSTANTIATE_TEST_SUITE_P(All, LateReadTest, ::testing::ValuesIn(AllConnectors()));
+INSTANTIATE_TEST_SUITE_P(All, LeaveTest, ::testing::ValuesIn(AllConnectors()));
 
 }  // namespace
 }  // namespace baton

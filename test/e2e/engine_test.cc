@@ -239,7 +239,7 @@ TEST_P(EngineTest, AbsurdRequestsAreRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Connectors, EngineTest, ::testing::Values("", "inproc", "shm", "tcp"), [](const auto& info) {
+    Connectors, EngineTest, ::testing::ValuesIn(EveryConnector()), [](const auto& info) {
       return std::string(info.param).empty() ? "all_in_one" : std::string(info.param);
     });
 

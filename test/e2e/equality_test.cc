@@ -111,7 +111,7 @@ TEST_P(Equality, SameBitsHoweverServed) {
     for (const size_t count : {size_t{1}, size_t{8}}) {
       const auto requests = Requests(*model, count, greedy);
       const std::vector<Outcome> cold = RunCold(model, requests);
-      for (const std::string connector : {"", "inproc", "shm", "tcp"}) {
+      for (const std::string connector : EveryConnector()) {
         for (const int threads : {1, 2}) {
           SCOPED_TRACE(::testing::Message()
                        << "connector '" << connector << "', " << count << " requests, greedy "

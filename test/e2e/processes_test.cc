@@ -117,7 +117,7 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
   const std::string dir = SourcePath(GetParam());
   auto model = LoadModel(dir);
   const Layout& layout = model->layout();
-  for (const std::string connector : {"shm", "tcp"}) {
+  for (const std::string connector : ConnectorsAcrossHubs()) {
     auto cluster = StartCluster(dir, connector);
     for (const auto& [greedy, count] : {std::pair(true, 1), {false, 1}, {true, 8}, {false, 8}}) {
       auto requests = Requests(*model, static_cast<size_t>(count), greedy);

@@ -475,17 +475,20 @@ const auto kGoldens =
     ::testing::Values("short/llama", "short/granitemoehybrid", "short/bamba", "short/jamba");
 const auto kModels = ::testing::Values(
     "short/llama", "short/granitemoehybrid", "short/bamba", "short/jamba", "demo");
+std::vector<std::string> Strings(const std::vector<const char*>& names) {
+  return {names.begin(), names.end()};
+}
 std::string NameOf(const ::testing::TestParamInfo<Param>& info) {
   const std::string dir = std::get<0>(info.param);
   return dir.substr(dir.find('/') + 1) + "_" + std::get<1>(info.param);
 }
 INSTANTIATE_TEST_SUITE_P(Models,
                          Faults,
-                         ::testing::Combine(kModels, ::testing::Values("inproc", "shm", "tcp")),
+                         ::testing::Combine(kModels, ::testing::ValuesIn(Strings(Connectors()))),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Models,
                          FaultsAcrossHubs,
-                         ::testing::Combine(kGoldens, ::testing::Values("shm", "tcp")),
+                         ::testing::Combine(kGoldens, ::testing::ValuesIn(Strings(ConnectorsAcrossHubs()))),
                          NameOf);
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "base/rng.h"
+#include "connector/connectors.h"
 #include "gtest/gtest.h"
 
 namespace baton::testing {
@@ -12,12 +13,30 @@ std::string FreshEndpoint(const std::string& connector) {
   static std::atomic<int> next{0};
   const std::string name = "baton-test-" + RandomBytes<NodeId>().Hex().substr(0, 12) + "-" +
                            std::to_string(next.fetch_add(1));
-  if (connector == "tcp") return "tcp:127.0.0.1:0";
+  if (connector == "tcp" || connector == "ucx") return connector + ":127.0.0.1:0";
   if (connector == "shm") return "shm:@" + name;
   return "inproc:" + name;
 }
 
 }  // namespace
+
+std::vector<const char*> ConnectorsAcrossHubs() {
+  std::vector<const char*> names = {"shm", "tcp"};
+  if (HaveUcx()) names.push_back("ucx");
+  return names;
+}
+
+std::vector<const char*> Connectors() {
+  std::vector<const char*> names = ConnectorsAcrossHubs();
+  names.insert(names.begin(), "inproc");
+  return names;
+}
+
+std::vector<const char*> EveryConnector() {
+  std::vector<const char*> names = Connectors();
+  names.insert(names.begin(), "");
+  return names;
+}
 
 std::string SourcePath(const std::string& relative) {
   return std::string(BATON_SOURCE_DIR) + "/" + relative;

@@ -37,8 +37,15 @@ class Collector final : public engine::GenerationSink {
   std::optional<engine::GenerateResult> result_ BATON_GUARDED_BY(mu_);
 };
 
+// What tests run over: ucx where this build has it.
+std::vector<const char*> Connectors();
+// Those that reach another process: without inproc.
+std::vector<const char*> ConnectorsAcrossHubs();
+// "" (all-in-one) and Connectors().
+std::vector<const char*> EveryConnector();
+
 struct DeploymentOptions {
-  std::string connector;  // "" = all-in-one; else "inproc", "shm", "tcp"
+  std::string connector;  // "" = all-in-one; else "inproc", "shm", "tcp", "ucx"
   int threads = 1;
   uint32_t slots = 64;
   uint32_t blocks = 1024;

@@ -11,11 +11,19 @@
 #include <thread>
 
 #include "base/rng.h"
+#include "connector/connectors.h"
 #include "connector/frame.h"
 #include "handoff/testing/fake_node.h"
 #include "handoff/wire.h"
 
 namespace baton {
+
+// The parameters of tests that run over every connector of this build.
+inline std::vector<const char*> AllConnectors() {
+  std::vector<const char*> names = {"inproc", "shm", "tcp"};
+  if (HaveUcx()) names.push_back("ucx");
+  return names;
+}
 
 class HandoffFixture : public ::testing::Test {
  protected:
@@ -67,9 +75,9 @@ class HandoffFixture : public ::testing::Test {
     server_options_.regions = {source_->region()};
     server_ = std::make_unique<HandoffServer>(server_options_, provider);
     const std::string name = "baton-test-" + RandomBytes<StateId>().Hex();
-    const std::string address = scheme_ == "tcp"   ? "127.0.0.1:0"
-                                : scheme_ == "shm" ? "@" + name
-                                                   : name;
+    const std::string address = scheme_ == "tcp" || scheme_ == "ucx" ? "127.0.0.1:0"
+                                : scheme_ == "shm"                   ? "@" + name
+                                                                     : name;
     const Status status = server_->AddListener(scheme_ + ":" + address);
     ASSERT_TRUE(status.ok()) << status;
     endpoint_ = server_->endpoints()[0];
