@@ -69,16 +69,32 @@ std::vector<uint32_t> TilesToTake(const BorderGeometry& geometry,
   return tiles;
 }
 
-std::vector<uint32_t> TilesToGive(std::span<const PlaceUse> slots) {
-  // Each tile given costs one free tile: the tile itself, or the one its slot moves to.
-  uint32_t free = Count(slots, PlaceUse::kFree);
-  std::vector<uint32_t> tiles;
-  for (uint32_t tile = static_cast<uint32_t>(slots.size()); tile-- > 0 && free > 0;) {
-    if (slots[tile] != PlaceUse::kFree && slots[tile] != PlaceUse::kMovable) continue;
-    tiles.push_back(tile);
-    --free;
+std::vector<PlaceRange> TilesToGive(const BorderGeometry& geometry,
+                                    std::span<const PlaceUse> slots,
+                                    std::span<const PlaceUse> rows) {
+  const uint32_t free = Count(slots, PlaceUse::kFree);
+  struct Choice {
+    PlaceRange tiles;
+    uint64_t moves;
+  };
+  std::vector<Choice> choices;
+  bool border = true;
+  for (uint32_t row = 0; row < rows.size(); ++row) {
+    if (rows[row] != PlaceUse::kNotOwned) continue;
+    const PlaceRange tiles = geometry.TilesOver(row);
+    if (!choices.empty() && choices.back().tiles == tiles) continue;  // as the row before
+    const auto over = slots.subspan(tiles.begin, tiles.end - tiles.begin);
+    const uint32_t movable = Count(over, PlaceUse::kMovable);
+    const bool possible =
+        Count(over, PlaceUse::kFixed) == 0 && movable <= free - Count(over, PlaceUse::kFree);
+    if (possible) choices.push_back({tiles, border ? 0 : uint64_t{movable} + 1});
+    border = false;
   }
-  return tiles;
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const Choice& a, const Choice& b) { return a.moves < b.moves; });
+  std::vector<PlaceRange> ranges;
+  for (const Choice& c : choices) ranges.push_back(c.tiles);
+  return ranges;
 }
 
 Border::Border(const BorderGeometry& geometry, PoolCore* slots, std::vector<PoolCore*> blocks)
@@ -90,7 +106,7 @@ Border::Border(const BorderGeometry& geometry, PoolCore* slots, std::vector<Pool
 Status Border::MakeRoom(const PoolCore* pool) {
   MutexLock lock(&mu_);
   if (pool->HasFree()) return absl::OkStatus();  // whoever held the border made enough
-  return pool == slots_ ? GrowSlots() : GrowBlocks();
+  return pool == slots_ ? GrowSlots() : GrowBlocks(pool);
 }
 
 Status Border::TakeTile(uint32_t tile) {
@@ -106,14 +122,24 @@ Status Border::TakeTile(uint32_t tile) {
   return absl::OkStatus();
 }
 
-StatusOr<uint32_t> Border::GiveTile(uint32_t tile) {
-  const Status vacated = slots_->Vacate({tile, tile + 1});
+StatusOr<uint32_t> Border::GiveTiles(PlaceRange tiles) {
+  const Status vacated = slots_->Vacate(tiles);
   if (!vacated.ok()) {
-    slots_->Own(tile);
+    // Some of the range may not have been the slots'; those stay nobody's or the blocks'.
+    for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile)
+      if (!BlocksOwnUnder(tile)) slots_->Own(tile);
     return vacated;
   }
   ++counters_.moves;
-  return AdoptRows(geometry_.RowsUnder(tile));
+  return AdoptRows(
+      {geometry_.RowsUnder(tiles.end - 1).begin, geometry_.RowsUnder(tiles.begin).end});
+}
+
+bool Border::BlocksOwnUnder(uint32_t tile) const {
+  const PlaceRange rows = geometry_.RowsUnder(tile);
+  for (uint32_t row = rows.begin; row < rows.end; ++row)
+    if (blocks_[0]->Owns(row)) return true;
+  return false;
 }
 
 std::vector<uint32_t> Border::Choices() const {
@@ -137,21 +163,21 @@ Status Border::GrowSlots() {
   return Refuse(slots_, geometry_.tile_pitch);
 }
 
-Status Border::GrowBlocks() {
+Status Border::GrowBlocks(const PoolCore* pool) {
   // Without a free tile nothing can be given: the survey is spared in the state that a full
   // memory spends its life in.
   if (slots_->HasFree()) {
-    for (const uint32_t tile : TilesToGive(slots_->Survey())) {
-      const StatusOr<uint32_t> won = GiveTile(tile);
+    for (const PlaceRange tiles : TilesToGive(geometry_, slots_->Survey(), blocks_[0]->Survey())) {
+      const StatusOr<uint32_t> won = GiveTiles(tiles);
       if (!won.ok() && !InTheWay(won.status())) return won.status();
       if (won.ok() && *won > 0) return absl::OkStatus();
     }
   }
   for (bool more = true; more;) {
     BATON_ASSIGN_OR_RETURN(more, StraightenOne());
-    if (blocks_[0]->HasFree()) return absl::OkStatus();
+    if (pool->HasFree()) return absl::OkStatus();
   }
-  return Refuse(blocks_[0], geometry_.row_pitch);
+  return Refuse(pool, geometry_.row_pitch);
 }
 
 StatusOr<bool> Border::StraightenOne() {
@@ -169,7 +195,7 @@ StatusOr<bool> Border::StraightenOne() {
     const Status taken = TakeTile(tile);
     if (!taken.ok()) return InTheWay(taken) ? StatusOr<bool>(false) : taken;
   }
-  const Status given = GiveTile(from - 1).status();
+  const Status given = GiveTiles({from - 1, from}).status();
   if (!given.ok()) return InTheWay(given) ? StatusOr<bool>(false) : given;
   return true;
 }

@@ -9,7 +9,7 @@
 // its pool only while no overlapping place is owned by the other. At the start all rows are owned.
 //
 // Room for a slot is made by vacating the rows under the next tile, room for a block by vacating
-// the lowest tile the slots own; what lies there and may move goes to the lowest free place of its
+// the tiles over the next row; what lies there and may move goes to the lowest free place of its
 // own pool. So slots stay packed at the top, blocks at the bottom, and at most one row's worth of
 // bytes is lost at the border. Where something that may not move stands at the border, another
 // tile is taken instead: an island, which is straightened when idle and before anything is refused.
@@ -54,10 +54,12 @@ std::vector<uint32_t> TilesToTake(const BorderGeometry& geometry,
                                   std::span<const PlaceUse> slots,
                                   std::span<const std::vector<PlaceUse>> blocks);
 
-// Tiles the slots could give, in the order in which to give them until a row is won: the lowest
-// in memory first. Left out: tiles with a fixed slot, and once the free tiles are used up those
-// with a slot that would have to move to one.
-std::vector<uint32_t> TilesToGive(std::span<const PlaceUse> slots);
+// Ranges of tiles the slots could give, each of which wins the blocks at least one row, best first:
+// the one at the border, then those with the fewest slots to move. Left out: ranges with a fixed
+// slot, or whose slots have nowhere to go. `rows` is the survey of any group.
+std::vector<PlaceRange> TilesToGive(const BorderGeometry& geometry,
+                                    std::span<const PlaceUse> slots,
+                                    std::span<const PlaceUse> rows);
 
 struct BorderCounters {
   uint64_t moves = 0;     // tiles that changed sides
@@ -82,13 +84,14 @@ class Border {
 
  private:
   Status GrowSlots() BATON_REQUIRES(mu_);
-  Status GrowBlocks() BATON_REQUIRES(mu_);
+  Status GrowBlocks(const PoolCore* pool) BATON_REQUIRES(mu_);
   // TilesToTake of the present surveys.
   std::vector<uint32_t> Choices() const BATON_REQUIRES(mu_);
   // Vacates the rows under `tile` and gives it to the slots; on an error the rows stay the blocks'.
   Status TakeTile(uint32_t tile) BATON_REQUIRES(mu_);
-  // The other way; how many rows the blocks won. On an error the tile stays the slots'.
-  StatusOr<uint32_t> GiveTile(uint32_t tile) BATON_REQUIRES(mu_);
+  // The other way; how many rows the blocks won. On an error the tiles stay the slots'.
+  StatusOr<uint32_t> GiveTiles(PlaceRange tiles) BATON_REQUIRES(mu_);
+  bool BlocksOwnUnder(uint32_t tile) const BATON_REQUIRES(mu_);
   // Moves the lowest movable slot in memory into a gap above it, if there is one and what lies
   // there may move. False if there is nothing to gain.
   StatusOr<bool> StraightenOne() BATON_REQUIRES(mu_);

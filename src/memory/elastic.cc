@@ -145,6 +145,14 @@ ElasticStats ElasticMemory::Stats() const {
   return stats;
 }
 
+std::vector<memory_internal::PlaceUse> ElasticMemory::SurveySlots() const {
+  return slots_->core_->Survey();
+}
+
+std::vector<memory_internal::PlaceUse> ElasticMemory::SurveyBlocks(size_t group) const {
+  return blocks_[group]->core_->Survey();
+}
+
 Status ElasticMemory::CheckInvariants() const {
   BATON_RETURN_IF_ERROR(border_->CheckInvariants());
   BATON_RETURN_IF_ERROR(slots_->CheckInvariants());

@@ -60,6 +60,9 @@ class ElasticMemory {
   StatusOr<CompactResult> Compact(uint64_t bytes_max);
 
   ElasticStats Stats() const;
+  // What lies where, by tile from the top and by row from the bottom; of a group.
+  std::vector<memory_internal::PlaceUse> SurveySlots() const;
+  std::vector<memory_internal::PlaceUse> SurveyBlocks(size_t group) const;
   // For tests: of the border and of every pool.
   Status CheckInvariants() const;
 

@@ -58,13 +58,27 @@ TEST(BorderPlan, TakesTheBorderTileThenTheCheapest) {
   EXPECT_THAT(choices({X, F, M, X, F, X}), ElementsAre());
 }
 
-TEST(BorderPlan, GivesTheLowestTilesFirstAndNoMoreThanAreFree) {
+TEST(BorderPlan, GivesTheTilesOverTheBorderRowThenTheCheapest) {
   constexpr auto N = PlaceUse::kNotOwned, F = PlaceUse::kFree, M = PlaceUse::kMovable,
                  X = PlaceUse::kFixed;
-  using V = std::vector<PlaceUse>;
-  EXPECT_THAT(memory_internal::TilesToGive(V{F, M, F, N}), ElementsAre(2, 1));
-  EXPECT_THAT(memory_internal::TilesToGive(V{F, M, X, M, N}), ElementsAre(3));
-  EXPECT_THAT(memory_internal::TilesToGive(V{M, M, X, N}), ElementsAre());
+  const auto give = [&](const BorderGeometry& g, std::vector<PlaceUse> slots, uint32_t owned) {
+    std::vector<PlaceUse> rows(g.rows(), N);
+    std::fill_n(rows.begin(), owned, F);
+    return TilesToGive(g, slots, rows);
+  };
+  // Two rows to a tile.
+  const BorderGeometry g{.bytes = 80, .row_pitch = 10, .tile_pitch = 20};
+  const PlaceRange t0{0, 1}, t1{1, 2}, t2{2, 3};
+  EXPECT_THAT(give(g, {F, M, F, N}, 2), ElementsAre(t2, t0, t1));
+  EXPECT_THAT(give(g, {F, M, M, N}, 2), ElementsAre(t2, t0, t1));  // a move, but at the border
+  EXPECT_THAT(give(g, {F, M, X, N}, 2), ElementsAre(t0, t1));
+  EXPECT_THAT(give(g, {M, M, X, N}, 2), ElementsAre());
+  // Four tiles to a row: all of them or nothing.
+  const BorderGeometry h{.bytes = 80, .row_pitch = 40, .tile_pitch = 10};
+  EXPECT_THAT(give(h, {F, F, M, F, F, F, M, M}, 0),
+              ElementsAre(PlaceRange{4, 8}, PlaceRange{0, 4}));
+  EXPECT_THAT(give(h, {F, M, M, M, F, M, M, M}, 0), ElementsAre());
+  EXPECT_THAT(give(h, {F, F, M, F, F, F, M, X}, 0), ElementsAre(PlaceRange{0, 4}));
 }
 
 TEST(Elastic, EitherSideCanHaveTheWholeBudget) {

@@ -37,6 +37,9 @@ uint64_t PoolBytes(const PoolOptions& options) {
 namespace memory_internal {
 namespace {
 
+// How often other threads may snatch the room that was made before Reserve gives up.
+constexpr int kTriesMax = 1000;
+
 // virtual -> physical: a seeded shuffle that is never the identity (unless there is one unit).
 std::vector<uint32_t> Permutation(uint32_t n, uint64_t seed) {
   std::vector<uint32_t> p(n);
@@ -229,13 +232,13 @@ void PoolCore::SetState(Unit* unit, UnitState to) {
 StatusOr<UnitRef> PoolCore::Reserve(const ReserveOptions& options) {
   UnitRef ref;
   uint32_t place = 0;
-  for (;;) {
+  for (int tries = 0;; ++tries) {
     {
       MutexLock lock(&mu_);
       if (TakeLowest(options, &ref, &place)) break;
       if (border_ == nullptr) ++refusals_;
     }
-    if (border_ == nullptr)
+    if (border_ == nullptr || tries == kTriesMax)
       return Reject(Reason::kNoCapacity, absl::StrCat(kind_, " pool ", options_.pool_id, ": all ",
                                                       units_.size(), " units are in use"));
     BATON_RETURN_IF_ERROR(border_->MakeRoom(this));  // another thread may be first to use it
