@@ -4,6 +4,7 @@
 #ifndef BATON_CONNECTOR_CONNECTORS_H_
 #define BATON_CONNECTOR_CONNECTORS_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct ListenOptions {
 // Errors: InvalidArgument (endpoint does not parse, shm region without fd), Unavailable with the
 // system's reason if the address cannot be bound.
 StatusOr<std::unique_ptr<Listener>> Listen(const ListenOptions& options);
+using ListenFn = std::function<StatusOr<std::unique_ptr<Listener>>(const ListenOptions&)>;
 
 }  // namespace baton
 

@@ -52,6 +52,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   Arena& arena = w->memory_->arena();
   server.regions = {SourceRegion{ByteSpan(arena.data(), arena.size()), arena.fd()}};
   server.hub = options.hub;
+  server.listen = options.listen_with;
   server.stats = &w->stats_;
   server.lease = options.lease;
   server.checks = options.checks;

@@ -24,6 +24,7 @@ struct WorkerOptions {
 
   // For assembling workers inside one process, and for hostile connectors in tests and the demo.
   InprocHub* hub = nullptr;
+  ListenFn listen_with = Listen;
   std::unique_ptr<ConnectorSet> connectors;  // null: ConnectorSet::Standard
   std::function<std::unique_ptr<BundleProvider>(BundleProvider*)> wrap_provider;
   Checks checks;  // all on

@@ -30,7 +30,7 @@ class HandoffServer::Impl {
   Status AddListener(const std::string& endpoint) {
     BATON_CHECK(!started_);
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
-                           Listen({endpoint, options_.regions, options_.clock, options_.hub}));
+                           options_.listen({endpoint, options_.regions, options_.clock, options_.hub}));
     listeners_.push_back(std::move(listener));
     return absl::OkStatus();
   }

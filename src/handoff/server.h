@@ -27,6 +27,7 @@ struct HandoffServerOptions {
   const Clock* clock = nullptr;
   std::vector<SourceRegion> regions;          // the arenas bundles lie in; outlive the server
   InprocHub* hub = nullptr;                   // for inproc listeners
+  ListenFn listen = Listen;                   // another transport, as the simulator's
   HandoffStats* stats = nullptr;              // may be null
   size_t conversations_max = 256;             // more are closed at once, counted
   Duration lease = std::chrono::seconds(30);  // offer to release
