@@ -6,7 +6,10 @@
 #include <cstdio>
 #include <thread>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/rng.h"
 
 namespace baton::cli {
@@ -15,6 +18,7 @@ namespace {
 // Share of physical memory that pools may map; pages cost memory only when touched.
 constexpr double kPoolShare = 0.5;
 constexpr int64_t kBlocksMax = 1 << 20;
+constexpr size_t kKeyFileMax = 4096;
 
 uint64_t PhysicalBytes() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -31,6 +35,32 @@ int64_t DefaultBlocks(const model::Model& model, int64_t max_num_seqs, uint64_t 
   const int64_t fits = static_cast<int64_t>(left / block_bytes);
   const int64_t wanted = max_num_seqs * BlocksFor(model.max_model_len()) * 2;
   return std::max<int64_t>(std::min({fits, wanted, kBlocksMax}), 64);
+}
+
+StatusOr<Digester> MakeDigester(const HandoffFlags& f) {
+  BATON_ASSIGN_OR_RETURN(const DigestAlgorithm algorithm, ParseDigestAlgorithm(f.digest));
+  std::string key;
+  if (!f.digest_key_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(std::string text, ReadFileBytes(f.digest_key_file, kKeyFileMax));
+    while (!text.empty() && absl::ascii_isspace(static_cast<unsigned char>(text.back())))
+      text.pop_back();
+    const bool hex = text.size() % 2 == 0 && std::all_of(text.begin(), text.end(), [](char c) {
+                       return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+                     });
+    if (!hex || text.size() < 32 || text.size() > 128)
+      return absl::InvalidArgumentError(
+          absl::StrCat("--digest-key-file ", f.digest_key_file, ": ", text.size(),
+                       " characters, expected 32 to 128 hexadecimal digits, an even number; make "
+                       "one with: openssl rand -hex 32"));
+    key = absl::HexStringToBytes(text);
+  }
+  if (algorithm == DigestAlgorithm::kBlake2b && key.empty())
+    return absl::InvalidArgumentError(
+        "--digest blake2b needs --digest-key-file; make a key with: openssl rand -hex 32");
+  if (algorithm != DigestAlgorithm::kBlake2b && !key.empty())
+    return absl::InvalidArgumentError(
+        "--digest-key-file is of no use with --digest xxh3-128; add --digest blake2b");
+  return Digester::Create(algorithm, AsBytes(key));
 }
 
 }  // namespace
@@ -94,8 +124,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
 }
 
 void AddHandoffFlags(CLI::App* app, HandoffFlags* f) {
-  app->add_option("--handoff-listen", f->listen,
-                  "endpoints peers pull from: tcp:HOST:PORT, shm:@NAME; default: both, any port");
+  app->add_option(
+      "--handoff-listen", f->listen,
+      "endpoints peers pull from: tcp:HOST:PORT, ucx:HOST:PORT, shm:@NAME; default: tcp "
+      "and shm, any port");
   app->add_option("--handoff-retries", f->retries, "further tries after a rejected hand-off")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
@@ -105,6 +137,14 @@ void AddHandoffFlags(CLI::App* app, HandoffFlags* f) {
   app->add_option("--lease-seconds", f->lease_seconds, "how long an offer stays pinned")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
+  app->add_option("--digest", f->digest,
+                  "of state and KV: xxh3-128, or blake2b with a key where peers or the network are "
+                  "not trusted; the same on all workers")
+      ->check(CLI::IsMember({"xxh3-128", "blake2b"}))
+      ->capture_default_str();
+  app->add_option("--digest-key-file", f->digest_key_file,
+                  "file with the key of blake2b: 32 to 128 hexadecimal digits")
+      ->check(CLI::ExistingFile);
   app->add_option("--handoff-timeout", f->timeout_seconds, "seconds for ask, compute and pull")
       ->check(CLI::Range(1, 36000))
       ->capture_default_str();
@@ -156,6 +196,7 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
             ? f.memory_bytes
             : engine::NodeMemoryBytes(model.layout(), o.memory.slots, o.memory.blocks);
   o.lease = std::chrono::seconds(handoff.lease_seconds);
+  BATON_ASSIGN_OR_RETURN(o.digester, MakeDigester(handoff));
   o.listen = handoff.listen;
   if (o.listen.empty() && role != "all")
     o.listen = {"tcp:127.0.0.1:0", "shm:@baton-" + RandomBytes<NodeId>().Hex()};

@@ -50,6 +50,8 @@ struct HandoffFlags {
   std::string on_reject = "recompute";
   int lease_seconds = 30;
   int timeout_seconds = 120;
+  std::string digest = "xxh3-128";
+  std::string digest_key_file;  // 32..128 hexadecimal digits, for blake2b
 };
 void AddHandoffFlags(CLI::App* app, HandoffFlags* flags);
 

@@ -13,6 +13,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   w->self_.epoch = RandomBytes<Epoch>();
   w->self_.model = model->fingerprint();
   w->self_.layout = &model->layout();
+  w->self_.digester = options.digester;
 
   options.memory.node = w->self_.node;
   options.memory.epoch = w->self_.epoch;

@@ -21,6 +21,7 @@ struct WorkerOptions {
   std::vector<std::string> listen;  // hand-off endpoints to serve; empty: serves no peer
   Duration lease = std::chrono::seconds(30);
   Duration connect_timeout = std::chrono::seconds(5);
+  Digester digester;  // of part digests; peers must use the same algorithm and key
 
   // For assembling workers inside one process, and for hostile connectors in tests and the demo.
   InprocHub* hub = nullptr;

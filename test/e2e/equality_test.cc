@@ -146,6 +146,50 @@ TEST_P(Equality, AnotherHistoryGivesAnotherHash) {
   EXPECT_NE(RunCold(model, requests)[0].hash, a[0].hash);
 }
 
+Digester Keyed(uint8_t key) {
+  return *Digester::Create(DigestAlgorithm::kBlake2b, AsBytes(std::vector<uint8_t>(32, key)));
+}
+
+TEST(KeyedDigests, SameBitsWithKeyedDigestsOverEveryConnector) {
+  auto model = LoadModel("demo");
+  const auto requests = Requests(*model, 4, false);
+  const std::vector<Outcome> cold = RunCold(model, requests);
+  for (const std::string connector : EveryConnector()) {
+    SCOPED_TRACE(connector);
+    DeploymentOptions options;
+    options.connector = connector;
+    options.tweak_decode = [](engine::WorkerOptions* o) { o->digester = Keyed(1); };
+    options.tweak_prefill = options.tweak_decode;
+    Deployment d(model, options);
+    EXPECT_EQ(RunTwoTurns(d, requests, connector), cold);
+    d.ExpectNothingLeaks();
+  }
+}
+
+// F28. The peers say so when they meet; the request is computed from its tokens instead.
+TEST(KeyedDigests, AWrongKeyIsRefusedWithItsReasonAndHarmsNoRequest) {
+  auto model = LoadModel("demo");
+  const auto requests = Requests(*model, 4, true);
+  const std::vector<Outcome> cold = RunCold(model, requests);
+  for (const std::string connector : Connectors()) {
+    SCOPED_TRACE(connector);
+    DeploymentOptions options;
+    options.connector = connector;
+    options.tweak_prefill = [](engine::WorkerOptions* o) { o->digester = Keyed(1); };
+    options.tweak_decode = [](engine::WorkerOptions* o) { o->digester = Keyed(2); };
+    Deployment d(model, options);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      auto sink = d.Start(requests[i]);
+      sink->Wait();
+      EXPECT_EQ((Outcome{sink->tokens(), sink->logits_hash()}), cold[i]);
+    }
+    const HandoffStats& stats = d.decode().handoff_stats();
+    EXPECT_GT(stats.rejects[static_cast<size_t>(Reason::kDigestAlgorithm)], 0u);
+    EXPECT_EQ(stats.verified, 0u);
+    d.ExpectNothingLeaks();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Goldens,
                          Equality,
                          ::testing::Values("short/llama",
