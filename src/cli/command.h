@@ -21,6 +21,7 @@ Run AddInspect(CLI::App* app);
 Run AddCheck(CLI::App* app);
 Run AddGolden(CLI::App* app);
 Run AddDemo(CLI::App* app);
+Run AddDrill(CLI::App* app);
 
 }  // namespace baton::cli
 

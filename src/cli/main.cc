@@ -27,6 +27,8 @@ int Main(int argc, char** argv) {
       {"inspect", "layout, state bytes, capacity of a model", AddInspect},
       {"check", "what is wrong or unsupported in a model, before serving it", AddCheck},
       {"golden", "compare a checkpoint with reference logits and states", AddGolden},
+      {"drill", "inject every fault, show that each is caught and what it would have done",
+       AddDrill},
       {"demo", "a hand-off, a resumed turn and a caught swap, shown", AddDemo},
   };
   std::vector<std::pair<CLI::App*, Run>> runs;

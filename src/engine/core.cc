@@ -273,7 +273,9 @@ void Core::SampleRow(Row* row) {
   s->logits_hash = hasher.Finish();
 
   const auto& stops = s->request.sampling.stop_token_ids;
-  if (std::find(stops.begin(), stops.end(), sample.token) != stops.end()) {
+  const bool forced =
+      input.output_tokens < static_cast<int64_t>(s->request.sampling.forced_tokens.size());
+  if (!forced && std::find(stops.begin(), stops.end(), sample.token) != stops.end()) {
     s->result.stop_token = sample.token;
     Finish(s, FinishReason::kStop);
     return;

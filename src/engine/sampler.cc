@@ -144,7 +144,11 @@ Status ValidateSampling(const SamplingParams& p, int64_t vocab_size) {
     return OutOfRange("max_tokens", static_cast<double>(p.max_tokens), "1 or more");
   if (p.min_tokens < 0 || p.min_tokens > p.max_tokens)
     return OutOfRange("min_tokens", static_cast<double>(p.min_tokens), "0 to max_tokens");
-  if (p.logprobs > 20) return OutOfRange("logprobs", p.logprobs, "0 to 20");
+  if (p.logprobs > vocab_size)
+    return OutOfRange("logprobs", p.logprobs, absl::StrCat("0 to ", vocab_size));
+  for (TokenId t : p.forced_tokens)
+    if (t >= vocab_size)
+      return OutOfRange("forced_tokens", t, absl::StrCat("0 to ", vocab_size - 1));
   for (TokenId t : p.stop_token_ids)
     if (t >= vocab_size)
       return OutOfRange("stop_token_ids", t, absl::StrCat("0 to ", vocab_size - 1));
@@ -159,7 +163,12 @@ Sample SampleToken(const SampleInput& in, const SamplingParams& p, SamplerScratc
     Penalise(in, p, &s->logits);
     logits = s->logits;
   }
-  out.token = p.temperature == 0 ? ArgMax(logits) : DrawWithTemperature(logits, in, p, s);
+  const auto forced = static_cast<size_t>(in.output_tokens);
+  if (forced < p.forced_tokens.size()) {
+    out.token = p.forced_tokens[forced];
+  } else {
+    out.token = p.temperature == 0 ? ArgMax(logits) : DrawWithTemperature(logits, in, p, s);
+  }
   if (p.logprobs >= 0) FillLogprobs(in.logits, p.logprobs, s, &out);
   return out;
 }

@@ -97,6 +97,23 @@ TEST(Sampler, LogprobsAreOfTheUnmodifiedDistribution) {
   EXPECT_NEAR(s.top[1].second, 1 - z, 1e-5);
 }
 
+TEST(Sampler, ForcedTokensComeFirstAndKeepTheirLogprob) {
+  SamplingParams p;
+  p.temperature = 0;
+  p.logprobs = 3;
+  p.forced_tokens = {1};
+  const Sample s = Pick({0, 1, 2}, p, 0);
+  EXPECT_EQ(s.token, 1u);
+  EXPECT_NEAR(s.logprob, 1 - std::log(1 + std::exp(1) + std::exp(2)), 1e-5);
+  EXPECT_EQ(s.top.size(), 3u);
+  EXPECT_EQ(s.top[0].first, 2u);
+  p.forced_tokens = {11};
+  EXPECT_FALSE(ValidateSampling(p, 10).ok());
+  p = {};
+  p.logprobs = 11;
+  EXPECT_FALSE(ValidateSampling(p, 10).ok());
+}
+
 TEST(Sampler, AbsurdParametersAreNamed) {
   SamplingParams p;
   p.temperature = std::nan("");

@@ -18,7 +18,8 @@ bool IsTest(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.find("_test.") != std::string::npos ||
          name.find("for_testing") != std::string::npos ||
-         path.string().find("/testing/") != std::string::npos;
+         path.string().find("/testing/") != std::string::npos ||
+         path.string().find("/drill/") != std::string::npos;  // nothing that serves links it
 }
 
 TEST(ChecksForTesting, OnlyTestsIncludeIt) {

@@ -1,0 +1,162 @@
+// `baton drill`: the catalogue of faults against a model and connectors of the user's choice.
+#include "drill/drill.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "cli/command.h"
+#include "cli/model_path.h"
+#include "cli/serve_flags.h"
+#include "drill/report.h"
+#include "server/model_text.h"
+
+namespace baton::cli {
+namespace {
+
+struct Flags {
+  std::string model;
+  std::vector<std::string> connectors = {"shm"};
+  std::vector<std::string> only;
+  bool json = false;
+  std::string plot;
+};
+
+// Token ids that are the same on every run, for models without a tokenizer.
+std::vector<TokenId> Made(uint64_t seed, size_t n, int64_t vocab) {
+  SplitMix64 rng(seed);
+  std::vector<TokenId> tokens(n);
+  for (TokenId& t : tokens) t = static_cast<TokenId>(rng.Below(static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+StatusOr<std::vector<TokenId>> Chat(const server::TextFrontend& text, const std::string& words) {
+  server::ChatRender chat;
+  chat.messages = OrderedJson::array({{{"role", "user"}, {"content", words}}});
+  StatusOr<std::string> rendered = text.RenderChat(chat);
+  return text.Encode(rendered.ok() ? *rendered : words, !rendered.ok());
+}
+
+// Two users tell different facts and ask for them: a state that changes hands changes the answer.
+StatusOr<drill::Inputs> MakeInputs(const model::Model& model, const server::TextFrontend* text) {
+  drill::Inputs in;
+  if (text == nullptr) {
+    in.victim = Made(1, 75, model.vocab_size());
+    in.other = Made(2, 80, model.vocab_size());
+    in.bystander = Made(3, 30, model.vocab_size());
+    return in;
+  }
+  BATON_ASSIGN_OR_RETURN(
+      in.victim,
+      Chat(*text,
+           "The code of river is 9056. The code of stone is 2467. My name is Anna and I live "
+           "in Vienna. What is the code of river?"));
+  BATON_ASSIGN_OR_RETURN(
+      in.other,
+      Chat(*text,
+           "The code of river is 4821. The code of stone is 1730. My name is Peter and I "
+           "live in London. I have a dog. What is the code of stone, and what is my name?"));
+  BATON_ASSIGN_OR_RETURN(in.bystander,
+                         Chat(*text, "The code of amber is 3342. What is the code of amber?"));
+  in.stop_ids = text->defaults().eos_token_ids;
+  return in;
+}
+
+Status CheckFaultNames(const std::vector<std::string>& only, const drill::Drill& drill) {
+  for (const std::string& id : only) {
+    const auto& all = drill.faults();
+    if (id != "F02" &&
+        std::none_of(all.begin(), all.end(), [&](const drill::Fault& f) { return f.id == id; }))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--fault ", id, ": there is no such fault; known are F01 to F30"));
+  }
+  return absl::OkStatus();
+}
+
+bool Wanted(const std::vector<std::string>& only, const std::string& id) {
+  return only.empty() || std::find(only.begin(), only.end(), id) != only.end();
+}
+
+Status Fill(const Flags& f,
+            const model::Model& model,
+            drill::Drill* drill,
+            const drill::Inputs& inputs,
+            drill::Report* report) {
+  for (size_t c = 0; c < f.connectors.size(); ++c) {
+    bool slots_done = c > 0;
+    for (const drill::Fault& fault : drill->faults()) {
+      if (!slots_done && fault.id > "F02") {
+        slots_done = true;
+        if (Wanted(f.only, "F02")) {
+          BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
+                                 drill::TwoSequencesInOneSlot(model, inputs));
+          report->faults.push_back(std::move(one));
+        }
+      }
+      if (!Wanted(f.only, fault.id)) continue;
+      if (c > 0 && !fault.not_applicable.empty()) continue;  // said once
+      BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
+                             drill->Run(fault, f.connectors[c], /*divergence=*/c == 0));
+      report->faults.push_back(std::move(one));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int RunDrill(const Flags& f) {
+  auto dir = ResolveModel(f.model);
+  if (!dir.ok()) return Fail(dir.status());
+  auto text = server::ModelText::Load(*dir, {});
+  const server::TextFrontend* frontend =
+      text.ok() && (*text)->has_tokenizer() ? text->get() : nullptr;
+  auto model = LoadModel(*dir, {});
+  if (!model.ok()) return Fail(model.status());
+  auto inputs = MakeInputs(**model, frontend);
+  if (!inputs.ok()) return Fail(inputs.status());
+  auto drill = drill::Drill::Create(model->get(), *inputs);
+  if (!drill.ok()) return Fail(drill.status());
+
+  if (const Status s = CheckFaultNames(f.only, **drill); !s.ok()) return Fail(s);
+
+  drill::Report report;
+  report.model = f.model.empty() ? "the embedded model" : f.model;
+  report.connectors = f.connectors;
+  report.truth = (*drill)->truth();
+  if (const Status s = Fill(f, **model, drill->get(), *inputs, &report); !s.ok()) return Fail(s);
+
+  drill::TextOf text_of;
+  if (frontend != nullptr) {
+    text_of = [frontend](std::span<const TokenId> ids) { return frontend->Decode(ids, true); };
+  }
+  if (!f.plot.empty()) {
+    std::ofstream out(f.plot);
+    out << drill::PlotSvg(report);
+    if (!out.flush())
+      return Fail(absl::UnavailableError(absl::StrCat(f.plot, ": cannot be written")));
+  }
+  if (f.json) {
+    std::puts(drill::ToJson(report, text_of).dump(2).c_str());
+  } else {
+    std::fputs(drill::FormatTable(report, text_of).c_str(), stdout);
+  }
+  return report.Passed() ? 0 : 1;
+}
+
+}  // namespace
+
+Run AddDrill(CLI::App* app) {
+  auto f = std::make_shared<Flags>();
+  app->add_option("model", f->model, "model directory; default: the embedded model");
+  app->add_option("--connector", f->connectors, "connectors to drill over, e.g. shm,tcp")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--fault", f->only, "only these faults, e.g. F01,F11")->delimiter(',');
+  app->add_flag("--json", f->json, "print JSON");
+  app->add_option("--plot", f->plot, "write an SVG of the divergence along the answer");
+  return [f] { return RunDrill(*f); };
+}
+
+}  // namespace baton::cli

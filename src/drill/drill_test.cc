@@ -1,0 +1,129 @@
+// Every fault, over every connector, on the embedded model and a golden of each kind of state:
+// found by its own check, answered with the right bits, nobody else changed, nothing left behind;
+// and with the guards off it reaches compute.
+#include "drill/drill.h"
+
+#include <memory>
+#include <string>
+
+#include "base/rng.h"
+#include "drill/report.h"
+#include "gtest/gtest.h"
+
+namespace baton::drill {
+namespace {
+
+std::vector<TokenId> Made(uint64_t seed, size_t n, int64_t vocab) {
+  SplitMix64 rng(seed);
+  std::vector<TokenId> tokens(n);
+  for (TokenId& t : tokens) t = static_cast<TokenId>(rng.Below(static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+std::unique_ptr<model::Model> Load(const std::string& dir) {
+  auto model = model::Model::Load(std::string(BATON_SOURCE_DIR) + "/" + dir, {});
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *std::move(model) : nullptr;
+}
+
+Inputs InputsFor(const model::Model& model) {
+  Inputs in;
+  in.victim = Made(1, 75, model.vocab_size());
+  in.other = Made(2, 80, model.vocab_size());
+  in.bystander = Made(3, 30, model.vocab_size());
+  in.max_tokens = 12;
+  return in;
+}
+
+using Param = std::tuple<std::string, std::string>;
+class DrillTest : public ::testing::TestWithParam<Param> {};
+
+TEST_P(DrillTest, EveryFaultIsLoudAndItsTwinReachesCompute) {
+  const auto& [dir, connector] = GetParam();
+  const auto model = Load(dir);
+  ASSERT_NE(model, nullptr);
+  auto drill = Drill::Create(model.get(), InputsFor(*model));
+  ASSERT_TRUE(drill.ok()) << drill.status();
+  int applicable = 0;
+  for (const Fault& fault : (*drill)->faults()) {
+    SCOPED_TRACE(fault.id + " " + fault.variant);
+    const auto report = (*drill)->Run(fault, connector, /*divergence=*/false);
+    ASSERT_TRUE(report.ok()) << report.status();
+    if (!report->not_applicable.empty()) continue;
+    ++applicable;
+    EXPECT_TRUE(report->detected) << report->reason << ": " << report->message;
+    EXPECT_TRUE(report->tokens_equal);
+    EXPECT_TRUE(report->bystander_equal);
+    EXPECT_EQ(report->held, 0u);
+    if (fault.no_twin.empty()) {
+      EXPECT_TRUE(report->reaches_compute.value_or(false)) << "the injection did nothing";
+    }
+  }
+  EXPECT_GE(applicable, model->layout().has_state() ? 32 : 17);
+}
+
+std::string NameOf(const ::testing::TestParamInfo<Param>& info) {
+  const std::string dir = std::get<0>(info.param);
+  return dir.substr(dir.rfind('/') + 1) + "_" + std::get<1>(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(Models,
+                         DrillTest,
+                         ::testing::Combine(::testing::Values("models/demo",
+                                                              "test/golden/short/llama",
+                                                              "test/golden/short/bamba",
+                                                              "test/golden/short/jamba",
+                                                              "test/golden/short/granitemoehybrid"),
+                                            ::testing::Values("inproc", "shm", "tcp")),
+                         NameOf);
+
+TEST(Drill, TwoSequencesInOneSlotAreRefused) {
+  const auto model = Load("models/demo");
+  ASSERT_NE(model, nullptr);
+  const auto report = TwoSequencesInOneSlot(*model, InputsFor(*model));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->detected);
+  EXPECT_TRUE(report->reaches_compute.value_or(false));
+}
+
+TEST(Drill, DivergenceIsMeasuredAndShown) {
+  const auto model = Load("models/demo");
+  ASSERT_NE(model, nullptr);
+  auto drill = Drill::Create(model.get(), InputsFor(*model));
+  ASSERT_TRUE(drill.ok()) << drill.status();
+  Report report;
+  report.model = "demo";
+  report.connectors = {"inproc"};
+  report.truth = (*drill)->truth();
+  for (const Fault& fault : (*drill)->faults()) {
+    if (fault.id != "F01" && fault.id != "F13") continue;
+    auto one = (*drill)->Run(fault, "inproc", /*divergence=*/true);
+    ASSERT_TRUE(one.ok()) << one.status();
+    report.faults.push_back(*std::move(one));
+  }
+  ASSERT_EQ(report.faults.size(), 3u);
+  ASSERT_TRUE(report.faults[0].divergence.has_value());
+  const Divergence& d = *report.faults[0].divergence;
+  EXPECT_EQ(d.kl.size(), report.truth.size());
+  EXPECT_GT(d.kl[0], 0);
+  EXPECT_GT(d.first_token_distance, 0);
+  EXPECT_LE(d.first_token_distance, 1);
+  EXPECT_TRUE(report.Passed());
+  const OrderedJson json = ToJson(report, nullptr);
+  EXPECT_EQ(json["faults"][0]["id"], "F01");
+  EXPECT_EQ(json["faults"][0]["reaches_compute_with_guard_off"], true);
+  EXPECT_EQ(json["faults"][2]["applicable"], false);
+  EXPECT_FALSE(json["faults"][2].contains("detected"));
+  EXPECT_NE(PlotSvg(report).find("<polyline"), std::string::npos);
+  EXPECT_NE(FormatTable(report, nullptr).find("not applicable"), std::string::npos);
+}
+
+TEST(Drill, ShortPromptsAreRefused) {
+  const auto model = Load("models/demo");
+  ASSERT_NE(model, nullptr);
+  Inputs in = InputsFor(*model);
+  in.victim.resize(40);
+  EXPECT_EQ(Drill::Create(model.get(), in).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton::drill

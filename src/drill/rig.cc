@@ -1,0 +1,141 @@
+#include "drill/rig.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+
+namespace baton::drill {
+namespace {
+
+constexpr int kReleasePolls = 500;
+constexpr auto kReleasePoll = std::chrono::milliseconds(10);
+
+std::string FreshEndpoint(const std::string& connector) {
+  if (connector != "shm" && connector != "inproc") {
+    return absl::StrCat(connector, ":127.0.0.1:0");
+  }
+  const std::string name = absl::StrCat("baton-drill-", RandomBytes<NodeId>().Hex());
+  return absl::StrCat(connector, connector == "shm" ? ":@" : ":", name);
+}
+
+uint64_t HeldBy(engine::Worker& worker) {
+  worker.engine().RunOnEngineThread([](engine::Core& core) {
+    if (core.Empty()) core.DropCheckpoints();
+  });
+  const PoolSet pools = worker.memory().pools();
+  uint64_t held = 0;
+  if (pools.slots != nullptr) {
+    const PoolStats s = pools.slots->Stats();
+    held += s.used - s.quarantined + s.leases;
+  }
+  for (BlockPool* pool : pools.blocks) {
+    const PoolStats s = pool->Stats();
+    held += s.used - s.quarantined + s.leases + s.references;
+  }
+  return held;
+}
+
+}  // namespace
+
+void Recorder::OnTokens(std::span<const engine::TokenEvent> events) {
+  if (on_first_ != nullptr) std::exchange(on_first_, nullptr)();
+  MutexLock lock(&mu_);
+  events_.insert(events_.end(), events.begin(), events.end());
+  cv_.NotifyAll();
+}
+
+void Recorder::OnFinish(const engine::GenerateResult& result) {
+  MutexLock lock(&mu_);
+  result_ = result;
+  cv_.NotifyAll();
+}
+
+engine::GenerateResult Recorder::Wait() {
+  MutexLock lock(&mu_);
+  while (!result_.has_value()) cv_.Wait(&mu_);
+  return *result_;
+}
+
+void Recorder::WaitForTokens(size_t n) {
+  MutexLock lock(&mu_);
+  while (events_.size() < n && !result_.has_value()) cv_.Wait(&mu_);
+}
+
+std::vector<engine::TokenEvent> Recorder::events() {
+  MutexLock lock(&mu_);
+  return events_;
+}
+
+StatusOr<std::unique_ptr<Rig>> Rig::Create(const model::Model* model, const RigOptions& options) {
+  auto rig = std::unique_ptr<Rig>(new Rig(model, options));
+  if (!options.connector.empty()) BATON_RETURN_IF_ERROR(rig->RestartPrefill());
+  BATON_ASSIGN_OR_RETURN(rig->decode_, rig->MakeWorker(false));
+  return rig;
+}
+
+Status Rig::RestartPrefill() {
+  prefill_.reset();
+  BATON_ASSIGN_OR_RETURN(prefill_, MakeWorker(true));
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<engine::Worker>> Rig::MakeWorker(bool prefill) {
+  engine::WorkerOptions o;
+  o.engine.threads = 1;
+  o.engine.token_budget = 64;
+  o.memory.slots = options_.slots;
+  o.memory.blocks = options_.blocks;
+  o.memory.checks_off = options_.pool_checks_off;
+  o.lease = options_.lease;
+  o.hub = &hub_;
+  if (options_.connector.empty()) {
+    o.engine.prefix_caching = false;
+    return engine::Worker::Create(model_, std::move(o));
+  }
+  o.engine.serve_from_cache_only = !prefill;
+  o.listen = {FreshEndpoint(options_.connector)};
+  if (prefill) {
+    o.wrap_provider = [this](BundleProvider* inner) {
+      auto wrapped = std::make_unique<HostileProvider>(inner);
+      provider_ = wrapped.get();
+      return wrapped;
+    };
+  } else {
+    o.checks = options_.checks;
+    o.connectors = std::make_unique<ConnectorSet>(ConnectorSet::Standard(&clock_, &hub_));
+    std::unique_ptr<Connector> honest = o.connectors->Take(options_.connector);
+    if (honest == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no connector named \"", options_.connector, "\""));
+    }
+    auto wrapped = std::make_unique<HostileConnector>(std::move(honest));
+    hostile_ = wrapped.get();
+    o.connectors->Add(std::move(wrapped));
+  }
+  return engine::Worker::Create(model_, std::move(o));
+}
+
+StatusOr<std::shared_ptr<engine::Generation>> Rig::Start(engine::GenerateRequest request,
+                                                         std::shared_ptr<Recorder> sink) {
+  if (prefill_ != nullptr) request.prefill_endpoint = prefill_->EndpointOf(options_.connector);
+  return decode_->engine().Start(std::move(request), std::move(sink));
+}
+
+uint64_t Rig::Held() {
+  uint64_t held = 0;
+  for (engine::Worker* worker : {prefill_.get(), decode_.get()}) {
+    if (worker == nullptr) continue;
+    uint64_t here = HeldBy(*worker);
+    for (int i = 0; i < kReleasePolls && here > 0; ++i) {
+      std::this_thread::sleep_for(kReleasePoll);
+      here = HeldBy(*worker);
+    }
+    held += here;
+  }
+  return held;
+}
+
+}  // namespace baton::drill

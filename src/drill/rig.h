@@ -1,0 +1,87 @@
+// What a drill runs on: a prefill and a decode worker in this process, joined by a chosen connector
+// with a hostile one around it and a hostile provider behind it, and a sink that keeps everything.
+// Nothing here is reachable from serve or route.
+// Thread rule: Rig on one thread; Recorder is thread-safe.
+#ifndef BATON_DRILL_RIG_H_
+#define BATON_DRILL_RIG_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "connector/hostile/hostile_connector.h"
+#include "connector/hostile/hostile_provider.h"
+#include "engine/worker.h"
+
+namespace baton::drill {
+
+// Keeps what a request produced and can be waited for.
+class Recorder final : public engine::GenerationSink {
+ public:
+  // `on_first` runs once, on the engine's thread, when the first token arrives.
+  explicit Recorder(std::function<void()> on_first = nullptr) : on_first_(std::move(on_first)) {}
+  void OnTokens(std::span<const engine::TokenEvent> events) override;
+  void OnFinish(const engine::GenerateResult& result) override;
+  // Both block.
+  engine::GenerateResult Wait();
+  void WaitForTokens(size_t n);
+  std::vector<engine::TokenEvent> events();
+
+ private:
+  std::function<void()> on_first_;
+  Mutex mu_;
+  CondVar cv_;
+  std::vector<engine::TokenEvent> events_ BATON_GUARDED_BY(mu_);
+  std::optional<engine::GenerateResult> result_ BATON_GUARDED_BY(mu_);
+};
+
+struct RigOptions {
+  std::string connector;  // "inproc", "shm", ...; "": one worker that computes all itself
+  Checks checks;
+  PoolChecksOff pool_checks_off;
+  Duration lease = std::chrono::seconds(30);
+  uint32_t slots = 12;
+  uint32_t blocks = 256;
+};
+
+class Rig {
+ public:
+  // Errors: memory cannot be had, no such connector, an endpoint cannot be bound.
+  static StatusOr<std::unique_ptr<Rig>> Create(const model::Model* model,
+                                               const RigOptions& options);
+
+  // Starts a request on the decoding worker, which pulls from the other one.
+  StatusOr<std::shared_ptr<engine::Generation>> Start(engine::GenerateRequest request,
+                                                      std::shared_ptr<Recorder> sink);
+  // Stops and starts the prefill worker: new epoch, empty memory.
+  Status RestartPrefill();
+  // Units, leases and references still held after all requests ended and checkpoints were dropped;
+  // waits a little for a peer's release. Quarantined ranges are not counted.
+  uint64_t Held();
+
+  HostileConnector& connector() { return *hostile_; }
+  HostileProvider& provider() { return *provider_; }
+  engine::Worker& decode() { return *decode_; }
+  engine::Worker& prefill() { return *prefill_; }
+  const model::Model& model() const { return *model_; }
+
+ private:
+  Rig(const model::Model* model, const RigOptions& options) : model_(model), options_(options) {}
+  StatusOr<std::unique_ptr<engine::Worker>> MakeWorker(bool prefill);
+
+  const model::Model* model_;
+  const RigOptions options_;
+  MonotonicClock clock_;
+  InprocHub hub_;
+  HostileConnector* hostile_ = nullptr;  // of the decode worker, which owns it
+  HostileProvider* provider_ = nullptr;  // of the prefill worker, which owns it
+  std::unique_ptr<engine::Worker> prefill_;
+  std::unique_ptr<engine::Worker> decode_;
+};
+
+}  // namespace baton::drill
+
+#endif  // BATON_DRILL_RIG_H_
