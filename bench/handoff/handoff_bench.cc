@@ -1,7 +1,8 @@
 // Question: what does a hand-off cost that proves every byte, against merely copying the bytes?
 // For shm the bare copy is memcpy from the same shared mapping into the same kind of memory; for
-// tcp it is send/recv over a loopback socket. Rounds alternate between the two, so that a ratio
-// compares neighbours in time; the median ratio and the range over all rounds are printed:
+// tcp and ucx it is send/recv over a loopback socket. Rows marked blake2b use keyed digests. Rounds
+// alternate between the two, so that a ratio compares neighbours in time; the median ratio and the
+// range over all rounds are printed:
 //   pull/copy      moving the bytes alone
 //   verified/copy  moving and verifying: the price of the proof
 //   whole/copy     the hand-off from connect to release (the provider has the bundle ready)
@@ -170,7 +171,7 @@ double Median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void Measure(const std::string& scheme, uint64_t mib) {
+void Measure(const std::string& scheme, uint64_t mib, const Digester& digester) {
   // State in parts of 64 KiB to 1 MiB, and four KV blocks of 64 KiB in front.
   const uint64_t bytes = mib << 20;
   const uint64_t kv = (kTokens / 16) * uint64_t{65536};
@@ -181,6 +182,7 @@ void Measure(const std::string& scheme, uint64_t mib) {
   options.layout = &layout;
   options.slots = 2;
   options.blocks = 16;
+  options.digester = digester;
   FakeNode source(options), receiver(options);
   const std::vector<TokenId> tokens = SomeTokens(kTokens, mib);
   auto bundle = FakeBundle::Make(&source, {source.Base(), tokens, tokens});
@@ -192,8 +194,8 @@ void Measure(const std::string& scheme, uint64_t mib) {
   server_options.regions = {source.region()};
   HandoffServer server(server_options, &provider);
   BATON_CHECK(server
-                  .AddListener(scheme == "tcp" ? "tcp:127.0.0.1:0"
-                                               : "shm:@handoff-bench-" + source.self().node.Hex())
+                  .AddListener(scheme == "shm" ? "shm:@handoff-bench-" + source.self().node.Hex()
+                                               : scheme + ":127.0.0.1:0")
                   .ok());
   server.Start();
   const ConnectorSet connectors = ConnectorSet::Standard(&clock);
@@ -207,10 +209,10 @@ void Measure(const std::string& scheme, uint64_t mib) {
 
   const uint64_t moved = layout.state_payload_bytes() + layout.KvPayloadBytes(kTokens);
   std::unique_ptr<BareCopy> bare;
-  if (scheme == "tcp")
-    bare = std::make_unique<SocketCopy>(moved);
-  else
+  if (scheme == "shm")
     bare = std::make_unique<MemoryCopy>(moved);
+  else
+    bare = std::make_unique<SocketCopy>(moved);
   Ratios ratios;
   std::vector<double> copies, wholes, connects, waits, rest;
   for (int round = -kWarmUp; round < kRounds; ++round) {
@@ -236,8 +238,9 @@ void Measure(const std::string& scheme, uint64_t mib) {
     ratios.verified.push_back((result.report.pull_seconds + result.report.verify_seconds) / copy);
     ratios.whole.push_back(whole / copy);
   }
-  std::printf("%-4s %3lu MiB  copy %8.3f ms %5.2f GB/s  hand-off %8.3f ms |", scheme.c_str(),
-              static_cast<unsigned long>(mib), Median(copies) * 1e3,
+  const bool keyed = digester.algorithm() == DigestAlgorithm::kBlake2b;
+  std::printf("%-4s%s %3lu MiB  copy %8.3f ms %5.2f GB/s  hand-off %8.3f ms |", scheme.c_str(),
+              keyed ? " blake2b" : "", static_cast<unsigned long>(mib), Median(copies) * 1e3,
               static_cast<double>(moved) / Median(copies) * 1e-9, Median(wholes) * 1e3);
   Print("pull/copy", ratios.pull);
   Print("verified/copy", ratios.verified);
@@ -253,7 +256,12 @@ void Measure(const std::string& scheme, uint64_t mib) {
 int main() {
   std::printf("hand-off against bare copy; medians of %d rounds, (min..max); %u cores, %s\n",
               baton::kRounds, std::thread::hardware_concurrency(), __VERSION__);
-  for (const char* scheme : {"shm", "tcp"})
-    for (const uint64_t mib : {1, 16, 96}) baton::Measure(scheme, mib);
+  std::vector<std::string> schemes = {"shm", "tcp"};
+  if (baton::HaveUcx()) schemes.push_back("ucx");
+  for (const std::string& scheme : schemes)
+    for (const uint64_t mib : {1, 16, 96}) baton::Measure(scheme, mib, baton::Digester());
+  const std::string key(32, 'k');
+  const auto keyed = baton::Digester::Create(baton::DigestAlgorithm::kBlake2b, baton::AsBytes(key));
+  for (const std::string& scheme : schemes) baton::Measure(scheme, 16, *keyed);
   return 0;
 }
