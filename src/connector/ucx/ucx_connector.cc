@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/rng.h"
 #include "connector/extents.h"
 #include "connector/frame.h"
 #include "connector/grant_table.h"
 #include "connector/socket_stream.h"
 #include "connector/tcp/tcp_socket.h"
+#include "connector/ucx/ucx_idle.h"
 #include "connector/ucx/ucx_pull.h"
 #include "connector/ucx/ucx_worker.h"
 
@@ -22,25 +24,40 @@ constexpr size_t kPendingMax = 16;
 // UCX addresses have some hundred bytes; several devices make them longer.
 constexpr size_t kAddressMax = 16 << 10;
 
+// A context and the workers of it that wait for the next conversation. They hold the context.
+struct Shared {
+  std::shared_ptr<UcxContext> context;
+  UcxIdle idle;
+};
+
 // One context for loopback, one for all devices, each made when first needed: making one takes
 // milliseconds, and a process that never uses ucx should not pay.
 class Contexts {
  public:
-  StatusOr<std::shared_ptr<UcxContext>> For(const Endpoint& endpoint) {
+  StatusOr<std::shared_ptr<Shared>> For(const Endpoint& endpoint) {
     BATON_ASSIGN_OR_RETURN(const HostPort hp, ParseHostPort(endpoint));
     const bool loopback = IsLoopbackHost(hp.host);
     MutexLock lock(&mu_);
-    std::shared_ptr<UcxContext>& context = contexts_[loopback];
-    if (context == nullptr) {
-      BATON_ASSIGN_OR_RETURN(context, UcxContext::Create(loopback));
+    std::shared_ptr<Shared>& shared = contexts_[loopback];
+    if (shared == nullptr) {
+      BATON_ASSIGN_OR_RETURN(auto context, UcxContext::Create(loopback));
+      shared = std::make_shared<Shared>();
+      shared->context = std::move(context);
     }
-    return context;
+    return shared;
   }
 
  private:
   Mutex mu_;
-  std::map<bool, std::shared_ptr<UcxContext>> contexts_ BATON_GUARDED_BY(mu_);
+  std::map<bool, std::shared_ptr<Shared>> contexts_ BATON_GUARDED_BY(mu_);
 };
+
+// Tells the messages of one conversation from those of another that used the same worker.
+uint64_t FreshToken() {
+  uint64_t token = 0;
+  FillRandom(&token, sizeof token);
+  return token;
+}
 
 Duration SliceUntil(Instant deadline, const Clock* clock) {
   return std::min<Duration>(deadline - clock->Now(), kPollSlice);
@@ -67,8 +84,13 @@ Status RunUntil(
 
 class UcxLink final : public SocketLink<Link> {
  public:
-  UcxLink(std::unique_ptr<SocketStream> stream, std::shared_ptr<UcxContext> context)
-      : SocketLink<Link>(std::move(stream)), context_(std::move(context)) {}
+  UcxLink(std::unique_ptr<SocketStream> stream, std::shared_ptr<Shared> shared)
+      : SocketLink<Link>(std::move(stream)), shared_(std::move(shared)) {}
+  ~UcxLink() override {
+    if (worker_ == nullptr) return;
+    worker_->SetOnMessage(nullptr);
+    if (clean_) shared_->idle.Keep({}, std::move(worker_));
+  }
 
   Status Pull(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
     BATON_RETURN_IF_ERROR(CheckExtents(extents));
@@ -82,12 +104,19 @@ class UcxLink final : public SocketLink<Link> {
  private:
   Status Announce(Instant deadline) {
     if (worker_ != nullptr) return absl::OkStatus();
-    BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(context_, [this](ByteSpan h, ByteSpan d) {
-                             // Outside a pull nothing is expected and nothing is written.
-                             if (pull_ != nullptr && landing_.ok()) landing_ = pull_->Land(h, d);
-                           }));
-    BATON_ASSIGN_OR_RETURN(std::vector<uint8_t> address, worker_->Address());
-    return stream()->SendFrame({FrameType::kWorker, std::move(address)}, deadline);
+    worker_ = shared_->idle.Take({});
+    if (worker_ == nullptr) {
+      BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
+    }
+    worker_->SetOnMessage([this](ByteSpan header, ByteSpan data) {
+      // Outside a pull nothing is expected and nothing is written.
+      if (pull_ != nullptr && landing_.ok()) landing_ = pull_->Land(header, data);
+    });
+    BATON_ASSIGN_OR_RETURN(const std::vector<uint8_t> address, worker_->Address());
+    ByteWriter w;
+    w.Put(token_);
+    w.PutRaw(AsBytes(address));
+    return stream()->SendFrame({FrameType::kWorker, w.Take()}, deadline);
   }
 
   Status Read(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
@@ -95,11 +124,12 @@ class UcxLink final : public SocketLink<Link> {
     ranges.reserve(extents.size());
     for (const ReadExtent& e : extents) ranges.push_back({e.state_id, e.part, 0, e.bytes});
     BATON_RETURN_IF_ERROR(Announce(deadline));
-    UcxPull pull(++read_, extents, landed);
+    UcxPull pull(token_, ++read_, extents, landed);
     landing_ = absl::OkStatus();
     pull_ = &pull;
     Status status = Exchange(ranges, pull, deadline);
     pull_ = nullptr;
+    clean_ = status.ok();
     return status;
   }
 
@@ -122,21 +152,28 @@ class UcxLink final : public SocketLink<Link> {
     return stream()->SendFrame({FrameType::kLanded, w.Take()}, deadline);
   }
 
-  const std::shared_ptr<UcxContext> context_;
+  const std::shared_ptr<Shared> shared_;
+  const uint64_t token_ = FreshToken();
   uint64_t read_ = 0;
+  bool clean_ = false;  // nothing of this conversation is on its way
   UcxPull* pull_ = nullptr;
   Status landing_;
-  std::unique_ptr<UcxWorker> worker_;  // last: its end may still call back
+  std::unique_ptr<UcxWorker> worker_;
 };
 
 class UcxSourceLink final : public SocketLink<SourceLink> {
  public:
   UcxSourceLink(std::unique_ptr<SocketStream> stream,
                 std::vector<SourceRegion> regions,
-                std::shared_ptr<UcxContext> context)
+                std::shared_ptr<Shared> shared)
       : SocketLink<SourceLink>(std::move(stream)),
         grants_(std::move(regions)),
-        context_(std::move(context)) {}
+        shared_(std::move(shared)) {}
+  // A read that failed has taken the worker with it.
+  ~UcxSourceLink() override {
+    if (worker_ != nullptr && worker_->status().ok())
+      shared_->idle.Keep(std::move(peer_address_), std::move(worker_));
+  }
 
   StatusOr<std::vector<ExtentAddress>> Grant(std::span<const GrantedPart> parts) override {
     return grants_.Grant(parts);
@@ -165,11 +202,18 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
 
  private:
   Status Meet(const Frame& frame) {
-    if (worker_ != nullptr || frame.payload.empty() || frame.payload.size() > kAddressMax)
+    constexpr size_t kTokenBytes = sizeof(uint64_t);
+    if (worker_ != nullptr || frame.payload.size() <= kTokenBytes ||
+        frame.payload.size() > kTokenBytes + kAddressMax)
       return Reject(Reason::kMalformed, absl::StrCat(peer(), ": worker address of ",
                                                      frame.payload.size(), " bytes, or a second"));
-    BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(context_, nullptr));
-    return worker_->ConnectTo(AsBytes(frame.payload));
+    ByteReader r(AsBytes(frame.payload));
+    token_ = r.Get<uint64_t>();
+    peer_address_.assign(frame.payload.begin() + kTokenBytes, frame.payload.end());
+    worker_ = shared_->idle.Take(peer_address_);
+    if (worker_ != nullptr) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
+    return worker_->ConnectTo(AsBytes(peer_address_));
   }
 
   Status Serve(const Frame& read, Instant deadline) {
@@ -186,7 +230,7 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
     }
     for (size_t i = 0; i < parts.size(); ++i)
       for (uint64_t at = 0; at < parts[i].size(); at += kUcxPieceBytes)
-        BATON_RETURN_IF_ERROR(SendPiece({read_, i, at}, parts[i], deadline));
+        BATON_RETURN_IF_ERROR(SendPiece({token_, read_, i, at}, parts[i], deadline));
     return AwaitLanded(deadline);
   }
 
@@ -229,7 +273,9 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
   }
 
   GrantTable grants_;
-  const std::shared_ptr<UcxContext> context_;
+  const std::shared_ptr<Shared> shared_;
+  uint64_t token_ = 0;
+  std::vector<uint8_t> peer_address_;
   uint64_t read_ = 0;
   std::unique_ptr<UcxWorker> worker_;
 };
@@ -245,10 +291,10 @@ class UcxConnector final : public Connector {
     BATON_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
     if (parsed.scheme != name())
       return absl::InvalidArgumentError("'" + endpoint + "' is not a ucx endpoint");
-    BATON_ASSIGN_OR_RETURN(auto context, contexts_.For(parsed));
+    BATON_ASSIGN_OR_RETURN(auto shared, contexts_.For(parsed));
     BATON_ASSIGN_OR_RETURN(Fd fd, ConnectTcpSocket(parsed, deadline, clock_, cancel));
     return std::make_unique<UcxLink>(
-        std::make_unique<SocketStream>(std::move(fd), endpoint, clock_), std::move(context));
+        std::make_unique<SocketStream>(std::move(fd), endpoint, clock_), std::move(shared));
   }
 
   PullOutcome Pull(Link& link, std::span<const ReadExtent> extents, Instant deadline) override {
@@ -270,12 +316,12 @@ class UcxListener final : public Listener {
  public:
   UcxListener(ListeningSocket socket,
               std::vector<SourceRegion> regions,
-              std::shared_ptr<UcxContext> context,
+              std::shared_ptr<Shared> shared,
               const Clock* clock)
       : loop_(std::move(socket.fd)),
         endpoint_(std::move(socket.endpoint)),
         regions_(std::move(regions)),
-        context_(std::move(context)),
+        shared_(std::move(shared)),
         clock_(clock) {}
 
   StatusOr<std::unique_ptr<SourceLink>> Accept() override {
@@ -283,7 +329,7 @@ class UcxListener final : public Listener {
     TuneTcpSocket(fd.get());
     return std::make_unique<UcxSourceLink>(
         std::make_unique<SocketStream>(std::move(fd), "peer of " + endpoint_, clock_), regions_,
-        context_);
+        shared_);
   }
   void Close() override { loop_.Close(); }
   std::string endpoint() const override { return endpoint_; }
@@ -293,7 +339,7 @@ class UcxListener final : public Listener {
   AcceptLoop loop_;
   const std::string endpoint_;
   const std::vector<SourceRegion> regions_;
-  const std::shared_ptr<UcxContext> context_;
+  const std::shared_ptr<Shared> shared_;
   const Clock* clock_;
 };
 
@@ -308,9 +354,9 @@ StatusOr<std::unique_ptr<Listener>> ListenUcx(const std::string& address,
                                               const Clock* clock) {
   const Endpoint endpoint = {"ucx", address};
   Contexts contexts;
-  BATON_ASSIGN_OR_RETURN(auto context, contexts.For(endpoint));
+  BATON_ASSIGN_OR_RETURN(auto shared, contexts.For(endpoint));
   BATON_ASSIGN_OR_RETURN(ListeningSocket socket, ListenTcpSocket(endpoint));
-  return std::make_unique<UcxListener>(std::move(socket), std::move(regions), std::move(context),
+  return std::make_unique<UcxListener>(std::move(socket), std::move(regions), std::move(shared),
                                        clock);
 }
 

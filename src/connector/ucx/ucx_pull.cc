@@ -9,14 +9,18 @@ namespace baton {
 
 std::vector<uint8_t> EncodePiece(const UcxPiece& piece) {
   ByteWriter w;
+  w.Put(piece.token);
   w.Put(piece.read);
   w.Put(piece.range);
   w.Put(piece.offset);
   return w.Take();
 }
 
-UcxPull::UcxPull(uint64_t read, std::span<const ReadExtent> extents, std::span<uint64_t> landed)
-    : read_(read), extents_(extents), landed_(landed) {
+UcxPull::UcxPull(uint64_t token,
+                 uint64_t read,
+                 std::span<const ReadExtent> extents,
+                 std::span<uint64_t> landed)
+    : token_(token), read_(read), extents_(extents), landed_(landed) {
   BATON_CHECK(landed.size() == extents.size());
   has_.reserve(extents.size());
   for (const ReadExtent& e : extents) {
@@ -32,9 +36,12 @@ Status UcxPull::Land(ByteSpan header, ByteSpan data) {
                                                    " bytes, expected ", kUcxPieceHeaderBytes));
   ByteReader r(header);
   UcxPiece piece;
+  piece.token = r.Get<uint64_t>();
   piece.read = r.Get<uint64_t>();
   piece.range = r.Get<uint64_t>();
   piece.offset = r.Get<uint64_t>();
+  if (piece.token != token_)
+    return Reject(Reason::kUnknownPart, "ucx message of another conversation");
   if (piece.read != read_ || piece.range >= extents_.size())
     return Reject(Reason::kUnknownPart,
                   absl::StrCat("ucx message for range ", piece.range, " of read ", piece.read,

@@ -18,26 +18,31 @@ namespace baton {
 inline constexpr uint64_t kUcxPieceBytes = 64 << 10;
 
 struct UcxPiece {
+  uint64_t token = 0;   // of the conversation, chosen by the receiver
   uint64_t read = 0;    // number of the READ on this link, from 1
   uint64_t range = 0;   // index of the range within it
   uint64_t offset = 0;  // inside the range, a multiple of kUcxPieceBytes
 };
-inline constexpr size_t kUcxPieceHeaderBytes = 24;
+inline constexpr size_t kUcxPieceHeaderBytes = 32;
 
 std::vector<uint8_t> EncodePiece(const UcxPiece& piece);
 
 class UcxPull {
  public:
   // `landed` has one count per extent and outlives this, as the extents do.
-  UcxPull(uint64_t read, std::span<const ReadExtent> extents, std::span<uint64_t> landed);
+  UcxPull(uint64_t token,
+          uint64_t read,
+          std::span<const ReadExtent> extents,
+          std::span<uint64_t> landed);
 
-  // Copies one message to its place. kMalformed (header), kUnknownPart (another read, no such
-  // range, or a piece that came already), kShortTransfer (offset or size is not a piece's). Nothing
-  // is written unless ok.
+  // Copies one message to its place. kMalformed (header), kUnknownPart (another conversation or
+  // read, no such range, or a piece that came already), kShortTransfer (offset or size is not a
+  // piece's). Nothing is written unless ok.
   Status Land(ByteSpan header, ByteSpan data);
   bool done() const { return missing_ == 0; }
 
  private:
+  const uint64_t token_;
   const uint64_t read_;
   const std::span<const ReadExtent> extents_;
   const std::span<uint64_t> landed_;

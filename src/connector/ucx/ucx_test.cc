@@ -18,7 +18,7 @@ class UcxPullTest : public ::testing::Test {
     const MutableByteSpan all(memory_);
     extents_ = {{StateId(), PartKey(1), 0, 0, kBytes, all.first(kBytes)},
                 {StateId(), PartKey(2), 0, 0, 50, all.subspan(kBytes)}};
-    pull_ = std::make_unique<UcxPull>(7, extents_, landed_);
+    pull_ = std::make_unique<UcxPull>(5, 7, extents_, landed_);
   }
 
   Status Land(const UcxPiece& piece, size_t bytes) {
@@ -33,11 +33,11 @@ class UcxPullTest : public ::testing::Test {
 };
 
 TEST_F(UcxPullTest, PiecesMayComeInAnyOrder) {
-  EXPECT_TRUE(Land({7, 0, 2 * kUcxPieceBytes}, 100).ok());
-  EXPECT_TRUE(Land({7, 1, 0}, 50).ok());
-  EXPECT_TRUE(Land({7, 0, 0}, kUcxPieceBytes).ok());
+  EXPECT_TRUE(Land({5, 7, 0, 2 * kUcxPieceBytes}, 100).ok());
+  EXPECT_TRUE(Land({5, 7, 1, 0}, 50).ok());
+  EXPECT_TRUE(Land({5, 7, 0, 0}, kUcxPieceBytes).ok());
   EXPECT_FALSE(pull_->done());
-  EXPECT_TRUE(Land({7, 0, kUcxPieceBytes}, kUcxPieceBytes).ok());
+  EXPECT_TRUE(Land({5, 7, 0, kUcxPieceBytes}, kUcxPieceBytes).ok());
   EXPECT_TRUE(pull_->done());
   EXPECT_EQ(landed_, (std::vector<uint64_t>{kBytes, 50}));
   EXPECT_EQ(memory_, std::vector<std::byte>(kBytes + 50, std::byte{9}));
@@ -47,24 +47,25 @@ TEST_F(UcxPullTest, WhatWasNotAskedForWritesNothing) {
   const auto reason = [&](const UcxPiece& piece, size_t bytes) {
     return ReasonOf(Land(piece, bytes));
   };
-  EXPECT_EQ(reason({6, 0, 0}, kUcxPieceBytes), Reason::kUnknownPart);  // an earlier read
-  EXPECT_EQ(reason({7, 2, 0}, 50), Reason::kUnknownPart);
-  EXPECT_EQ(reason({7, UINT64_MAX, 0}, 50), Reason::kUnknownPart);
-  EXPECT_EQ(reason({7, 0, 1}, kUcxPieceBytes), Reason::kShortTransfer);
-  EXPECT_EQ(reason({7, 0, 0}, kUcxPieceBytes - 1), Reason::kShortTransfer);
-  EXPECT_EQ(reason({7, 0, 0}, kUcxPieceBytes + 1), Reason::kShortTransfer);
-  EXPECT_EQ(reason({7, 0, 3 * kUcxPieceBytes}, 100), Reason::kShortTransfer);
-  EXPECT_EQ(reason({7, 0, UINT64_MAX / kUcxPieceBytes * kUcxPieceBytes}, 100),
+  EXPECT_EQ(reason({5, 6, 0, 0}, kUcxPieceBytes), Reason::kUnknownPart);  // an earlier read
+  EXPECT_EQ(reason({6, 7, 0, 0}, kUcxPieceBytes), Reason::kUnknownPart);  // another conversation
+  EXPECT_EQ(reason({5, 7, 2, 0}, 50), Reason::kUnknownPart);
+  EXPECT_EQ(reason({5, 7, UINT64_MAX, 0}, 50), Reason::kUnknownPart);
+  EXPECT_EQ(reason({5, 7, 0, 1}, kUcxPieceBytes), Reason::kShortTransfer);
+  EXPECT_EQ(reason({5, 7, 0, 0}, kUcxPieceBytes - 1), Reason::kShortTransfer);
+  EXPECT_EQ(reason({5, 7, 0, 0}, kUcxPieceBytes + 1), Reason::kShortTransfer);
+  EXPECT_EQ(reason({5, 7, 0, 3 * kUcxPieceBytes}, 100), Reason::kShortTransfer);
+  EXPECT_EQ(reason({5, 7, 0, UINT64_MAX / kUcxPieceBytes * kUcxPieceBytes}, 100),
             Reason::kShortTransfer);
-  EXPECT_EQ(reason({7, 1, 0}, 0), Reason::kShortTransfer);
+  EXPECT_EQ(reason({5, 7, 1, 0}, 0), Reason::kShortTransfer);
   EXPECT_EQ(ReasonOf(pull_->Land({}, {})), Reason::kMalformed);
   EXPECT_EQ(memory_, std::vector<std::byte>(kBytes + 50, std::byte{0}));
   EXPECT_EQ(landed_, (std::vector<uint64_t>{0, 0}));
 }
 
 TEST_F(UcxPullTest, APieceThatCameAlreadyIsRefused) {
-  EXPECT_TRUE(Land({7, 1, 0}, 50).ok());
-  EXPECT_EQ(ReasonOf(Land({7, 1, 0}, 50)), Reason::kUnknownPart);
+  EXPECT_TRUE(Land({5, 7, 1, 0}, 50).ok());
+  EXPECT_EQ(ReasonOf(Land({5, 7, 1, 0}, 50)), Reason::kUnknownPart);
   EXPECT_EQ(landed_[1], 50u);
 }
 

@@ -3,12 +3,17 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <ucp/api/ucp.h>
+#include <ucs/debug/log_def.h>
 
 #include <algorithm>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 
 namespace baton {
 namespace {
@@ -17,6 +22,22 @@ constexpr unsigned kMessageId = 1;
 constexpr size_t kHeaderMax = 64;
 
 std::string Text(ucs_status_t status) { return ucs_status_string(status); }
+
+// UCX prints to standard output, which belongs to the program: its lines go into the log instead.
+// A dead peer is an event of the network here, so nothing of UCX is above a warning.
+ucs_log_func_rc_t LogLine(const char*,
+                          unsigned,
+                          const char*,
+                          ucs_log_level_t level,
+                          const ucs_log_component_config_t*,
+                          const char* format,
+                          va_list args) {
+  if (level > UCS_LOG_LEVEL_WARN) return UCS_LOG_FUNC_RC_CONTINUE;  // asked for by UCX_LOG_LEVEL
+  char text[512];
+  std::vsnprintf(text, sizeof text, format, args);
+  LogWarning(absl::StrCat("ucx: ", text));
+  return UCS_LOG_FUNC_RC_STOP;
+}
 
 Status Lost(ucs_status_t status) {
   return Reject(Reason::kPeerUnavailable, "ucx: " + Text(status));
@@ -31,6 +52,8 @@ bool IsLoopbackHost(const std::string& host) {
 }
 
 StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(bool loopback) {
+  static std::once_flag log_hooked;  // the library has one list of handlers for the process
+  std::call_once(log_hooked, [] { ucs_log_push_handler(LogLine); });
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK)

@@ -60,6 +60,9 @@ class UcxWorker {
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
+  // Replaces on_message; between two conversations.
+  void SetOnMessage(OnMessage on_message) { on_message_ = std::move(on_message); }
+
   // What a peer's ConnectTo takes.
   StatusOr<std::vector<uint8_t>> Address() const;
   // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer.
