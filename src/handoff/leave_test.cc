@@ -42,7 +42,9 @@ class LateReadTest : public FaultTest {
       o->slots = 1;
       o->blocks = static_cast<uint32_t>(layout_.BlockCount(0, kTokens));
     });
-    server_options_.lease = milliseconds(30);
+    // Long enough for the honest retry on a busy machine, where ucx makes and connects workers
+    // first.
+    server_options_.lease = milliseconds(400);
   }
   std::atomic<bool> expired_{false};
   std::unique_ptr<FakeBundle> squatter_;
