@@ -2,7 +2,9 @@
 JOBS ?= $(shell nproc)
 BATON := build/release/baton
 
-.PHONY: build demo up test check-all bench format clean
+PREFIX ?= /usr/local
+
+.PHONY: build demo up test check-all bench install format clean
 
 build:                ## release binary at build/release/baton
 	@tools/install_packages.sh build
@@ -27,6 +29,12 @@ bench:                ## prints ratios with spread; see docs/benchmarks.md
 	@tools/install_packages.sh build test
 	@cmake --preset release -DBATON_TESTS=ON -DBATON_BENCH=ON >/dev/null
 	@cmake --build --preset release -j$(JOBS)
+
+install:              ## the binary, and libbaton with include/baton, under PREFIX (/usr/local)
+	@tools/install_packages.sh build
+	@cmake --preset release -DBATON_LIBRARY=ON -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target baton baton_library
+	@cmake --install build/release
 
 format:
 	@git ls-files '*.cc' '*.h' | xargs clang-format-16 -i

@@ -36,6 +36,7 @@ for preset in debug asan tsan; do
   build "$preset" -DBATON_TESTS=ON
   ctest --test-dir "build/$preset" --output-on-failure -j"$jobs" --timeout 1800
 done
+tools/test_install.sh
 build fuzz
 for fuzz in $(find build/fuzz -name '*_fuzz' -type f -perm -u+x | sort); do
   name=$(basename "$fuzz")

@@ -51,10 +51,21 @@ StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, const ArenaOption
     return status;
   }
   if (options.huge_pages) (void)madvise(p, size, MADV_HUGEPAGE);
-  return std::unique_ptr<Arena>(new Arena(static_cast<std::byte*>(p), size, fd));
+  return std::unique_ptr<Arena>(new Arena(static_cast<std::byte*>(p), size, fd, true));
+}
+
+StatusOr<std::unique_ptr<Arena>> Arena::Adopt(MutableByteSpan memory, int fd) {
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  const uint64_t size = memory.size() / kAlign * kAlign;
+  if (address == 0 || address % kAlign != 0 || size == 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("arena: memory at ", address, " of ", memory.size(),
+                     " bytes; expected whole pages of ", kAlign, " bytes"));
+  return std::unique_ptr<Arena>(new Arena(memory.data(), size, fd, false));
 }
 
 Arena::~Arena() {
+  if (!owned_) return;
   munmap(data_, size_);
   if (fd_ >= 0) close(fd_);
 }

@@ -26,6 +26,10 @@ class Arena {
   // `bytes` is rounded up to kAlign; zero-filled. kResourceExhausted with the number of bytes and
   // the reason if the mapping fails.
   static StatusOr<std::unique_ptr<Arena>> Create(uint64_t bytes, const ArenaOptions& options);
+  // Over memory of somebody else's, which outlives the arena and is not unmapped by it:
+  // page-aligned, a multiple of kAlign is used. `fd` is the memfd it maps, or -1; not closed
+  // either.
+  static StatusOr<std::unique_ptr<Arena>> Adopt(MutableByteSpan memory, int fd);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -39,11 +43,13 @@ class Arena {
   StatusOr<uint64_t> Carve(uint64_t bytes);
 
  private:
-  Arena(std::byte* data, uint64_t size, int fd) : data_(data), size_(size), fd_(fd) {}
+  Arena(std::byte* data, uint64_t size, int fd, bool owned)
+      : data_(data), size_(size), fd_(fd), owned_(owned) {}
 
   std::byte* data_;
   uint64_t size_;
   int fd_;
+  const bool owned_;
   uint64_t carved_ = 0;
 };
 
