@@ -150,7 +150,7 @@ int RunDrill(const Flags& f) {
 Run AddDrill(CLI::App* app) {
   auto f = std::make_shared<Flags>();
   app->add_option("model", f->model, "model directory; default: the embedded model");
-  app->add_option("--connector", f->connectors, "connectors to drill over, e.g. shm,tcp")
+  app->add_option("--connector", f->connectors, "connectors to drill over, e.g. shm,tcp,ucx")
       ->delimiter(',')
       ->capture_default_str();
   app->add_option("--fault", f->only, "only these faults, e.g. F01,F11")->delimiter(',');

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/rng.h"
+#include "connector/connectors.h"
 #include "drill/report.h"
 #include "gtest/gtest.h"
 
@@ -62,6 +63,11 @@ TEST_P(DrillTest, EveryFaultIsLoudAndItsTwinReachesCompute) {
   EXPECT_GE(applicable, model->layout().has_state() ? 32 : 17);
 }
 
+std::vector<std::string> ConnectorsToDrill() {
+  std::vector<std::string> names = {"inproc", "shm", "tcp"};
+  if (HaveUcx()) names.push_back("ucx");
+  return names;
+}
 std::string NameOf(const ::testing::TestParamInfo<Param>& info) {
   const std::string dir = std::get<0>(info.param);
   return dir.substr(dir.rfind('/') + 1) + "_" + std::get<1>(info.param);
@@ -73,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                                               "test/golden/short/bamba",
                                                               "test/golden/short/jamba",
                                                               "test/golden/short/granitemoehybrid"),
-                                            ::testing::Values("inproc", "shm", "tcp")),
+                                            ::testing::ValuesIn(ConnectorsToDrill())),
                          NameOf);
 
 TEST(Drill, TwoSequencesInOneSlotAreRefused) {

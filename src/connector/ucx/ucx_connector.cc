@@ -89,7 +89,10 @@ class UcxLink final : public SocketLink<Link> {
   ~UcxLink() override {
     if (worker_ == nullptr) return;
     worker_->SetOnMessage(nullptr);
-    if (clean_) shared_->idle.Keep({}, std::move(worker_));
+    if (clean_)
+      shared_->idle.Keep({}, std::move(worker_));
+    else if (!met_)
+      UcxWorker::Abandon(std::move(worker_));
   }
 
   Status Pull(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
@@ -103,7 +106,12 @@ class UcxLink final : public SocketLink<Link> {
 
  private:
   Status Announce(Instant deadline) {
-    if (worker_ != nullptr) return absl::OkStatus();
+    if (met_) return absl::OkStatus();
+    if (worker_ != nullptr)
+      return Reject(Reason::kPeerUnavailable, peer() + ": the workers did not meet");
+    if (UcxWorker::TooManyAbandoned())
+      return Reject(Reason::kNoCapacity,
+                    "ucx: too many peers left while their workers met; restart this process");
     worker_ = shared_->idle.Take({});
     if (worker_ == nullptr) {
       BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
@@ -116,7 +124,17 @@ class UcxLink final : public SocketLink<Link> {
     ByteWriter w;
     w.Put(token_);
     w.PutRaw(AsBytes(address));
-    return stream()->SendFrame({FrameType::kWorker, w.Take()}, deadline);
+    BATON_RETURN_IF_ERROR(stream()->SendFrame({FrameType::kWorker, w.Take()}, deadline));
+    bool frame_waits = false;
+    BATON_RETURN_IF_ERROR(RunUntil(
+        worker_.get(), stream(), deadline, [] { return false; }, &frame_waits));
+    BATON_ASSIGN_OR_RETURN(const Frame frame, stream()->ReceiveFrame(deadline));
+    if (frame.type == FrameType::kError) return DecodeError(frame);
+    if (frame.type != FrameType::kWorker)
+      return Reject(Reason::kMalformed, absl::StrCat(peer(), ": expected a worker frame, found ",
+                                                     static_cast<int>(frame.type)));
+    met_ = true;
+    return absl::OkStatus();
   }
 
   Status Read(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
@@ -155,6 +173,7 @@ class UcxLink final : public SocketLink<Link> {
   const std::shared_ptr<Shared> shared_;
   const uint64_t token_ = FreshToken();
   uint64_t read_ = 0;
+  bool met_ = false;    // the source's worker has met ours
   bool clean_ = false;  // nothing of this conversation is on its way
   UcxPull* pull_ = nullptr;
   Status landing_;
@@ -187,7 +206,7 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
       BATON_ASSIGN_OR_RETURN(Frame frame, Receive(deadline));
       Status served;
       if (frame.type == FrameType::kWorker)
-        served = Meet(frame);
+        served = Meet(frame, deadline);
       else if (frame.type == FrameType::kRead)
         served = Serve(frame, deadline);
       else
@@ -201,7 +220,7 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
   }
 
  private:
-  Status Meet(const Frame& frame) {
+  Status Meet(const Frame& frame, Instant deadline) {
     constexpr size_t kTokenBytes = sizeof(uint64_t);
     if (worker_ != nullptr || frame.payload.size() <= kTokenBytes ||
         frame.payload.size() > kTokenBytes + kAddressMax)
@@ -211,9 +230,22 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
     token_ = r.Get<uint64_t>();
     peer_address_.assign(frame.payload.begin() + kTokenBytes, frame.payload.end());
     worker_ = shared_->idle.Take(peer_address_);
-    if (worker_ != nullptr) return absl::OkStatus();
-    BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
-    return worker_->ConnectTo(AsBytes(peer_address_));
+    if (worker_ == nullptr) {
+      BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
+      BATON_RETURN_IF_ERROR(worker_->ConnectTo(AsBytes(peer_address_)));
+      BATON_RETURN_IF_ERROR(worker_->Flush());
+      bool frame_waits = false;
+      Status met = RunUntil(
+          worker_.get(), stream(), deadline, [this] { return worker_->pending() == 0; },
+          &frame_waits);
+      if (met.ok() && frame_waits)
+        met = Reject(Reason::kPeerUnavailable, peer() + ": left while the workers met");
+      if (!met.ok()) {
+        UcxWorker::Abandon(std::move(worker_));
+        return met;
+      }
+    }
+    return Send({FrameType::kWorker, {}}, deadline);
   }
 
   Status Serve(const Frame& read, Instant deadline) {

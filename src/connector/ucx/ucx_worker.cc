@@ -6,6 +6,7 @@
 #include <ucs/debug/log_def.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr unsigned kMessageId = 1;
 constexpr size_t kHeaderMax = 64;
+constexpr int kAbandonedMax = 64;
+std::atomic<int> abandoned{0};
 
 std::string Text(ucs_status_t status) { return ucs_status_string(status); }
 
@@ -215,6 +218,36 @@ Status UcxWorker::Send(ByteSpan header, ByteSpan data) {
     requests_.push_back(std::move(pending));
   }
   return absl::OkStatus();
+}
+
+Status UcxWorker::Flush() {
+  BATON_CHECK(endpoint_ != nullptr);
+  auto pending = std::make_unique<Pending>();
+  ucp_request_param_t param{};
+  void* const request = ucp_ep_flush_nbx(endpoint_, &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    if (status_.ok()) status_ = Lost(UCS_PTR_STATUS(request));
+    return status_;
+  }
+  if (request != nullptr) {
+    pending->request = request;
+    requests_.push_back(std::move(pending));
+  }
+  return absl::OkStatus();
+}
+
+bool UcxWorker::TooManyAbandoned() { return abandoned.load() >= kAbandonedMax; }
+
+bool UcxWorker::Abandon(std::unique_ptr<UcxWorker> worker) {
+  worker->on_message_ = nullptr;
+  const int count = ++abandoned;
+  LogWarning(absl::StrCat("ucx: a peer left before its worker had met ours; ", count, " of ",
+                          kAbandonedMax, " kept until the process ends"));
+  static std::mutex mu;
+  static auto* const kept = new std::vector<std::unique_ptr<UcxWorker>>();  // never destroyed
+  const std::lock_guard<std::mutex> lock(mu);
+  kept->push_back(std::move(worker));
+  return count < kAbandonedMax;
 }
 
 void UcxWorker::Reap() {

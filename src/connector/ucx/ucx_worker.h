@@ -60,6 +60,12 @@ class UcxWorker {
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
+  // Instead of destroying a worker whose peer left before the two had met: UCX 1.13 aborts the
+  // process if a worker is destroyed, or goes on, with its answer to such a peer still queued. It
+  // is kept untouched until the process ends. False if too many are kept already: use ucx no more.
+  static bool Abandon(std::unique_ptr<UcxWorker> worker);
+  static bool TooManyAbandoned();
+
   // Replaces on_message; between two conversations.
   void SetOnMessage(OnMessage on_message) { on_message_ = std::move(on_message); }
 
@@ -68,6 +74,8 @@ class UcxWorker {
   // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer.
   Status ConnectTo(ByteSpan address);
 
+  // Queues a flush: once pending() is 0, the two workers have met and the peer's has answered.
+  Status Flush();
   // Queues one message to the endpoint; `header` is copied, `data` must stay readable until
   // pending() has fallen below what it was. kPeerUnavailable once the peer is lost.
   Status Send(ByteSpan header, ByteSpan data);
