@@ -28,7 +28,7 @@ std::string Text(ucs_status_t status) { return ucs_status_string(status); }
 
 // UCX prints to standard output, which belongs to the program: its lines go into the log instead.
 // A dead peer is an event of the network here, so nothing of UCX is above a warning.
-ucs_log_func_rc_t LogLine(const char*,
+ucs_log_func_rc_t LogLine(const char*,  // NOLINT(readability-function-size): the library's
                           unsigned,
                           const char*,
                           ucs_log_level_t level,
@@ -90,7 +90,7 @@ struct UcxWorker::Pending {
 };
 
 struct UcxCallbacks {
-  static ucs_status_t Message(void* arg,
+  static ucs_status_t Message(void* arg,  // NOLINT(readability-function-size): the library's
                               const void* header,
                               size_t header_bytes,
                               void* data,
