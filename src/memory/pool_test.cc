@@ -158,7 +158,7 @@ TEST(Pool, StartsPermutedAndGivesOutEveryUnitOnce) {
       const SlotHandle h = p.Live(i);
       const uint64_t offset = p.OffsetOf(h);
       EXPECT_TRUE(offsets.insert(offset).second);
-      identity &= offset == h.index * p->unit_bytes();
+      identity &= offset / p->Stats().unit_pitch == h.index;
     }
     EXPECT_FALSE(identity) << seed;
     EXPECT_EQ(ReasonOf(p->Reserve({}).status()), Reason::kNoCapacity);
@@ -226,7 +226,7 @@ TEST(Pool, CompactionPacksEverythingLow) {
   EXPECT_EQ(p->Stats().moves, static_cast<uint64_t>(moves));
   for (const auto& [tag, h] : kept) {
     EXPECT_TRUE(p.Holds(h, tag));
-    EXPECT_LT(p.OffsetOf(h), kept.size() * p->unit_bytes());
+    EXPECT_LT(p.OffsetOf(h), kept.size() * p->Stats().unit_pitch);
   }
   EXPECT_TRUE(p->CheckInvariants().ok());
 }
