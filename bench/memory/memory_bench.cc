@@ -12,6 +12,7 @@
 //
 //   memory_bench --traces DIR --config FILE [--config FILE] [--share 0.8]
 //   memory_bench --trace FILE --config FILE --check
+//   memory_bench --leases         another question: what do the leases of a step cost?
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "allocators.h"
+#include "leases.h"
 #include "model/config.h"
 #include "model/model_layout.h"
 #include "trace.h"
@@ -263,11 +265,12 @@ bool Parse(int argc, char** argv, Arguments* a) {
 }
 
 int Main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--leases") return MeasureLeases();
   Arguments arguments;
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: memory_bench (--traces DIR | --trace FILE)... --config FILE... "
-                 "[--share 0.8] [--check]\n");
+                 "[--share 0.8] [--check], or memory_bench --leases\n");
     return 2;
   }
   std::vector<Trace> traces;
@@ -279,7 +282,6 @@ int Main(int argc, char** argv) {
     }
     traces.push_back(*std::move(trace));
   }
-  if (traces.size() > 1) traces.push_back(Concatenate(traces[0], traces[1]));
   bool holds = true;
   for (const std::string& path : arguments.configs) {
     const auto geometry = ReadGeometry(path);

@@ -61,16 +61,4 @@ StatusOr<Trace> ReadTrace(const std::string& path) {
   return trace;
 }
 
-Trace Concatenate(const Trace& a, const Trace& b) {
-  Trace both;
-  both.name = absl::StrCat(a.name, " then ", b.name);
-  both.requests = a.requests;
-  const double gap = a.requests.back().arrival_s;
-  for (TraceRequest r : b.requests) {
-    r.arrival_s += gap;
-    both.requests.push_back(r);
-  }
-  return both;
-}
-
 }  // namespace baton::bench

@@ -25,8 +25,6 @@ struct Trace {
 
 // kInvalidArgument with file and line.
 StatusOr<Trace> ReadTrace(const std::string& path);
-// `a` followed by `b`: a day whose mix changes.
-Trace Concatenate(const Trace& a, const Trace& b);
 
 }  // namespace baton::bench
 

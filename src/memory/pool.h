@@ -58,7 +58,7 @@ class [[nodiscard]] UnitLease {
     return {pin_.stamp.pool, pin_.stamp.index, pin_.stamp.generation};
   }
   void Release() {
-    if (core_ != nullptr) std::exchange(core_, nullptr)->UnpinAll(std::span(&pin_, 1));
+    if (core_ != nullptr) std::exchange(core_, nullptr)->Unpin(pin_);
   }
 
  private:
@@ -75,7 +75,10 @@ class [[nodiscard]] UnitLeaseSet {
   UnitLeaseSet(UnitLeaseSet&& o) noexcept
       : core_(std::exchange(o.core_, nullptr)),
         pins_(std::move(o.pins_)),
-        pointers_(std::move(o.pointers_)) {}
+        pointers_(std::move(o.pointers_)) {
+    o.pins_.clear();
+    o.pointers_.clear();
+  }
   UnitLeaseSet& operator=(UnitLeaseSet&& o) noexcept {
     if (this != &o) {
       Release();
@@ -88,13 +91,14 @@ class [[nodiscard]] UnitLeaseSet {
   ~UnitLeaseSet() { Release(); }
 
   size_t size() const { return pins_.size(); }
-  MutableByteSpan bytes(size_t i) const { return pins_[i].bytes; }
-  uint64_t arena_offset(size_t i) const { return pins_[i].offset; }
-  const PlacementStamp& stamp(size_t i) const { return pins_[i].stamp; }
+  MutableByteSpan bytes(size_t i) const { return {pointers_[i], core_->stride()}; }
+  uint64_t arena_offset(size_t i) const {
+    return static_cast<uint64_t>(pointers_[i] - core_->options().arena->data());
+  }
   // Base of each unit in the order asked for: the form model::BatchItem::blocks takes.
   std::span<std::byte* const> pointers() const { return pointers_; }
   void Release() {
-    if (core_ != nullptr) std::exchange(core_, nullptr)->UnpinAll(pins_);
+    if (core_ != nullptr) std::exchange(core_, nullptr)->UnpinMany(pins_);
     pins_.clear();
     pointers_.clear();
   }
@@ -102,7 +106,7 @@ class [[nodiscard]] UnitLeaseSet {
  private:
   friend class UnitPool<Kind>;
   memory_internal::PoolCore* core_ = nullptr;
-  std::vector<memory_internal::Pin> pins_;
+  std::vector<memory_internal::SlimPin> pins_;
   std::vector<std::byte*> pointers_;
 };
 
@@ -177,12 +181,9 @@ class UnitPool {
   StatusOr<bool> CompactOne() { return core_->CompactOne(); }
 
   StatusOr<Lease> Acquire(Handle h, LeaseFor purpose) {
-    const memory_internal::UnitRef ref = Ref(h);
-    std::vector<memory_internal::Pin> pins;
-    BATON_RETURN_IF_ERROR(core_->PinAll(std::span(&ref, 1), purpose, &pins));
     Lease lease;
+    BATON_RETURN_IF_ERROR(core_->PinOne(Ref(h), purpose, &lease.pin_));
     lease.core_ = core_.get();
-    lease.pin_ = std::move(pins[0]);
     return lease;
   }
   // All of them or none.
@@ -191,10 +192,8 @@ class UnitPool {
     refs.reserve(handles.size());
     for (const Handle& h : handles) refs.push_back(Ref(h));
     LeaseSet set;
-    BATON_RETURN_IF_ERROR(core_->PinAll(refs, purpose, &set.pins_));
+    BATON_RETURN_IF_ERROR(core_->PinMany(refs, purpose, &set.pins_, &set.pointers_));
     set.core_ = core_.get();
-    set.pointers_.reserve(set.pins_.size());
-    for (const auto& pin : set.pins_) set.pointers_.push_back(pin.bytes.data());
     return set;
   }
 

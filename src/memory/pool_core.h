@@ -149,6 +149,12 @@ struct UnitRef {
   uint64_t generation = 0;
 };
 
+// The same for one of many: a step pins every block of every sequence.
+struct SlimPin {
+  uint32_t index = 0;
+  bool writer = false;
+};
+
 // Where the places of a pool lie in the arena, and whether they are the pool's from the start
 // (elastic pools get and give them one by one, see border.h).
 struct Placement {
@@ -218,10 +224,14 @@ class PoolCore {
   PoolStats Stats() const BATON_EXCLUDES(mu_);
   Status CheckInvariants() const BATON_EXCLUDES(mu_);
 
-  // All or none.
-  Status PinAll(std::span<const UnitRef> refs, LeaseFor purpose, std::vector<Pin>* out)
-      BATON_EXCLUDES(mu_);
-  void UnpinAll(std::span<const Pin> pins) BATON_EXCLUDES(mu_);
+  Status PinOne(UnitRef ref, LeaseFor purpose, Pin* out) BATON_EXCLUDES(mu_);
+  void Unpin(const Pin& pin) BATON_EXCLUDES(mu_);
+  // All or none, in the order of `refs`; the outputs must be empty.
+  Status PinMany(std::span<const UnitRef> refs,
+                 LeaseFor purpose,
+                 std::vector<SlimPin>* pins,
+                 std::vector<std::byte*>* pointers) BATON_EXCLUDES(mu_);
+  void UnpinMany(std::span<const SlimPin> pins) BATON_EXCLUDES(mu_);
 
   // What the border does with the places of an elastic pool (pool_elastic.cc).
   // The border is asked for room when no place is free; it outlives the pool's last Reserve.
@@ -296,6 +306,18 @@ class PoolCore {
   // Ends the unit's life: bumps the generation, then FREE or, while pinned, DRAINING.
   void Retire(uint32_t index) BATON_REQUIRES(mu_);
   void ToFree(uint32_t index) BATON_REQUIRES(mu_);
+  // Ok once every unit of `refs` may be pinned now: nothing can come between this and the pins.
+  Status CheckPins(std::span<const UnitRef> refs, LeaseFor purpose) BATON_REQUIRES(mu_);
+  // Fetches the unit a few turns ahead: a step's units are cold, since it has read all weights
+  // since it last touched them.
+  template <class T>
+  void Prefetch(std::span<const T> refs, size_t i) const BATON_REQUIRES(mu_) {
+    constexpr size_t kAhead = 12;
+    if (i + kAhead < refs.size() && refs[i + kAhead].index < units_.size())
+      __builtin_prefetch(&units_[refs[i + kAhead].index], 1);
+  }
+  // Adds the pin; whether it may write.
+  bool PinUnit(uint32_t index, LeaseFor purpose) BATON_REQUIRES(mu_);
   void AddPin(Unit* unit, bool writer) BATON_REQUIRES(mu_);
   void DropPin(uint32_t index, bool writer) BATON_REQUIRES(mu_);
   PlacementStamp StampOfUnit(uint32_t index, const Unit& unit) const;

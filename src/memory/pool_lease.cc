@@ -40,11 +40,10 @@ void PoolCore::DropPin(uint32_t index, bool writer) {
   if (unit.state == UnitState::kDraining && !unit.pinned()) ToFree(index);
 }
 
-Status PoolCore::PinAll(std::span<const UnitRef> refs, LeaseFor purpose, std::vector<Pin>* out) {
-  MutexLock lock(&mu_);
-  // First everything is checked, then everything is pinned: waiting for one unit's copy releases
-  // the mutex, so a wait starts the checks over.
+Status PoolCore::CheckPins(std::span<const UnitRef> refs, LeaseFor purpose) {
+  // Waiting for one unit's copy releases the mutex, so a wait starts the checks over.
   for (size_t i = 0; i < refs.size();) {
+    Prefetch(refs, i);
     BATON_ASSIGN_OR_RETURN(Unit * unit, Resolve(refs[i]));
     if (unit->moving) {
       moved_.Wait(&mu_);
@@ -57,23 +56,53 @@ Status PoolCore::PinAll(std::span<const UnitRef> refs, LeaseFor purpose, std::ve
                        ", which cannot be leased to ", std::string(LeaseForName(purpose))));
     ++i;
   }
-  out->clear();
-  out->reserve(refs.size());
+  return absl::OkStatus();
+}
+
+bool PoolCore::PinUnit(uint32_t index, LeaseFor purpose) {
+  Unit& unit = units_[index];
+  const bool writer = purpose == LeaseFor::kLand ||
+                      (purpose == LeaseFor::kCompute && unit.state == UnitState::kLive);
+  AddPin(&unit, writer);
+  return writer;
+}
+
+Status PoolCore::PinOne(UnitRef ref, LeaseFor purpose, Pin* out) {
+  MutexLock lock(&mu_);
+  BATON_RETURN_IF_ERROR(CheckPins(std::span(&ref, 1), purpose));
+  const Unit& unit = units_[ref.index];
+  const bool writer = PinUnit(ref.index, purpose);
+  *out = {ref.index, BytesOf(unit.physical), OffsetOf(unit.physical), writer,
+          StampOfUnit(ref.index, unit)};
+  return absl::OkStatus();
+}
+
+void PoolCore::Unpin(const Pin& pin) {
+  MutexLock lock(&mu_);
+  DropPin(pin.index, pin.writer);
+}
+
+Status PoolCore::PinMany(std::span<const UnitRef> refs,
+                         LeaseFor purpose,
+                         std::vector<SlimPin>* pins,
+                         std::vector<std::byte*>* pointers) {
+  pins->reserve(refs.size());
+  pointers->reserve(refs.size());
+  MutexLock lock(&mu_);
+  BATON_RETURN_IF_ERROR(CheckPins(refs, purpose));
   for (const UnitRef& ref : refs) {
-    Unit& unit = units_[ref.index];
-    const bool writer = purpose == LeaseFor::kLand ||
-                        (purpose == LeaseFor::kCompute && unit.state == UnitState::kLive);
-    AddPin(&unit, writer);
-    const uint64_t offset = OffsetOf(unit.physical);
-    out->push_back(
-        {ref.index, BytesOf(unit.physical), offset, writer, StampOfUnit(ref.index, unit)});
+    pins->push_back({ref.index, PinUnit(ref.index, purpose)});
+    pointers->push_back(options_.arena->data() + OffsetOf(units_[ref.index].physical));
   }
   return absl::OkStatus();
 }
 
-void PoolCore::UnpinAll(std::span<const Pin> pins) {
+void PoolCore::UnpinMany(std::span<const SlimPin> pins) {
   MutexLock lock(&mu_);
-  for (const Pin& pin : pins) DropPin(pin.index, pin.writer);
+  for (size_t i = 0; i < pins.size(); ++i) {
+    Prefetch(pins, i);
+    DropPin(pins[i].index, pins[i].writer);
+  }
 }
 
 }  // namespace memory_internal
