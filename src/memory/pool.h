@@ -58,7 +58,7 @@ class [[nodiscard]] UnitLease {
     return {pin_.stamp.pool, pin_.stamp.index, pin_.stamp.generation};
   }
   void Release() {
-    if (core_ != nullptr) std::exchange(core_, nullptr)->Unpin(pin_);
+    if (core_ != nullptr) std::exchange(core_, nullptr)->UnpinAll(std::span(&pin_, 1));
   }
 
  private:

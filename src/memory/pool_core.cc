@@ -46,7 +46,7 @@ void Shuffle(std::span<uint32_t> v, SplitMix64* rng) {
 
 // virtual -> physical: a seeded shuffle that is never the identity (unless there is one unit).
 // Runs of 64 are shuffled, and the units within a run: units given out one after another are then
-// near each other in the tables too, and a step's lease of 2,048 cold ones takes a third of the
+// near each other in the tables too, and a step's lease of 2,048 cold ones takes a quarter less
 // time.
 std::vector<uint32_t> Permutation(uint32_t n, uint64_t seed) {
   constexpr uint32_t kRun = 64;

@@ -225,7 +225,7 @@ class PoolCore {
   Status CheckInvariants() const BATON_EXCLUDES(mu_);
 
   Status PinOne(UnitRef ref, LeaseFor purpose, Pin* out) BATON_EXCLUDES(mu_);
-  void Unpin(const Pin& pin) BATON_EXCLUDES(mu_);
+  void UnpinAll(std::span<const Pin> pins) BATON_EXCLUDES(mu_);
   // All or none, in the order of `refs`; the outputs must be empty.
   Status PinMany(std::span<const UnitRef> refs,
                  LeaseFor purpose,

@@ -77,9 +77,9 @@ Status PoolCore::PinOne(UnitRef ref, LeaseFor purpose, Pin* out) {
   return absl::OkStatus();
 }
 
-void PoolCore::Unpin(const Pin& pin) {
+void PoolCore::UnpinAll(std::span<const Pin> pins) {
   MutexLock lock(&mu_);
-  DropPin(pin.index, pin.writer);
+  for (const Pin& pin : pins) DropPin(pin.index, pin.writer);
 }
 
 Status PoolCore::PinMany(std::span<const UnitRef> refs,
