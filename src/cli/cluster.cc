@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/rng.h"
 
 namespace baton::cli {
 namespace {
@@ -33,11 +34,20 @@ StatusOr<std::unique_ptr<Cluster>> Cluster::Start(ClusterOptions options, Blocki
     command = Join(std::move(command), {o.model_dir, "--role", role, "--host", "127.0.0.1",
                                         "--port", std::to_string(port)});
     // Workers listen for tcp and shm unless told otherwise.
-    if (o.connector == "ucx")
+    if (o.connector.find("ucx") != std::string::npos)
       command = Join(std::move(command), {"--handoff-listen", "ucx:127.0.0.1:0"});
+    if (o.connector.find("ucx") != std::string::npos && o.connector != "ucx")
+      command = Join(std::move(command), {"--handoff-listen", "tcp:127.0.0.1:0", "--handoff-listen",
+                                          "shm:@baton-" + RandomBytes<NodeId>().Hex()});
     return Join(std::move(command), o.worker_flags);
   };
-  c->children_.push_back({"prefill", worker({"serve"}, "prefill", c->prefill_port_), nullptr, {}});
+  // The decode worker's endpoints are not known yet; both run on this host, as this user.
+  c->children_.push_back({"prefill",
+                          Join(worker({"serve"}, "prefill", c->prefill_port_),
+                               {"--handoff-peer", "shm:@baton-*", "--handoff-peer",
+                                "tcp:127.0.0.1:*", "--handoff-peer", "ucx:127.0.0.1:*"}),
+                          nullptr,
+                          {}});
   c->children_.push_back(
       {"decode", worker(o.decode_command, "decode", c->decode_port_), nullptr, {}});
   c->children_.push_back({"router",

@@ -22,6 +22,7 @@ struct Flags {
   std::vector<std::string> connectors;
   std::string worker_api_key;
   int health_interval_ms = 1000;
+  int health_timeout_ms = 5000;
   int worker_wait_s = 30;
 };
 
@@ -41,6 +42,7 @@ StatusOr<server::RouterOptions> MakeRouterOptions(const Flags& f, const std::str
   if (!f.connectors.empty()) o.connectors = f.connectors;
   o.worker_api_key = f.worker_api_key;
   o.health_interval_ms = f.health_interval_ms;
+  o.health_timeout_ms = f.health_timeout_ms;
   o.worker_wait_ms = int64_t{1000} * f.worker_wait_s;
   o.in_flight_max = f.http.max_waiting;
   BATON_ASSIGN_OR_RETURN(const model::InspectReport report, model::InspectModel(dir, {}));
@@ -100,9 +102,13 @@ Run AddRoute(CLI::App* app) {
   app->add_option("--prefill", f->prefill, "URL of a prefill worker (repeatable)");
   app->add_option("--decode", f->decode, "URL of a decode worker (repeatable)")->required();
   app->add_option("--connector", f->connectors, "how decode workers pull, best first")
-      ->check(CLI::IsMember({"shm", "tcp", "ucx"}));
+      ->check(ConnectorChoice());
   app->add_option("--worker-api-key", f->worker_api_key, "bearer key sent to workers");
   app->add_option("--health-interval-ms", f->health_interval_ms, "between two looks at a worker")
+      ->check(CLI::Range(100, 600000))
+      ->capture_default_str();
+  app->add_option("--health-timeout-ms", f->health_timeout_ms,
+                  "silence that counts as a missed look; three in a row cut a worker off")
       ->check(CLI::Range(100, 600000))
       ->capture_default_str();
   app->add_option("--worker-wait", f->worker_wait_s,

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "handoff/transfer_plan.h"
 
 namespace baton::cli {
 namespace {
@@ -145,9 +146,27 @@ void AddHandoffFlags(CLI::App* app, HandoffFlags* f) {
   app->add_option("--digest-key-file", f->digest_key_file,
                   "file with the key of blake2b: 32 to 128 hexadecimal digits")
       ->check(CLI::ExistingFile);
+  app->add_option(
+         "--handoff-peer", f->peers,
+         "endpoints of decode workers whose checkpoints this one may pull, exact or a prefix "
+         "ending in *; default: none")
+      ->type_name("ENDPOINT");
   app->add_option("--handoff-timeout", f->timeout_seconds, "seconds for ask, compute and pull")
       ->check(CLI::Range(1, 36000))
       ->capture_default_str();
+}
+
+CLI::Validator ConnectorChoice() {
+  const auto check = [](const std::string& text) -> std::string {
+    const auto single = [](const std::string& name) {
+      return name == "shm" || name == "tcp" || name == "ucx";
+    };
+    if (single(text)) return "";
+    const StatusOr<TransferPlan> plan = ParseTransferPlan(text);
+    if (plan.ok() && plan->mixed() && single(plan->kv) && single(plan->state)) return "";
+    return "'" + text + "' is not shm, tcp, ucx, or a plan like kv=shm,state=tcp";
+  };
+  return CLI::Validator(check, "{shm,tcp,ucx,kv=X,state=Y}");
 }
 
 int ThreadsOf(const EngineFlags& flags) {
@@ -198,6 +217,7 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
   o.lease = std::chrono::seconds(handoff.lease_seconds);
   BATON_ASSIGN_OR_RETURN(o.digester, MakeDigester(handoff));
   o.listen = handoff.listen;
+  o.engine.hint_peers = handoff.peers;
   if (o.listen.empty() && role != "all")
     o.listen = {"tcp:127.0.0.1:0", "shm:@baton-" + RandomBytes<NodeId>().Hex()};
   return o;

@@ -52,8 +52,12 @@ struct HandoffFlags {
   int timeout_seconds = 120;
   std::string digest = "xxh3-128";
   std::string digest_key_file;  // 32..128 hexadecimal digits, for blake2b
+  std::vector<std::string> peers;
 };
 void AddHandoffFlags(CLI::App* app, HandoffFlags* flags);
+
+// "shm", "tcp", or a plan "kv=shm,state=tcp".
+CLI::Validator ConnectorChoice();
 
 int ThreadsOf(const EngineFlags& flags);
 StatusOr<std::unique_ptr<model::Model>> LoadModel(const std::string& dir, const EngineFlags& flags);

@@ -34,6 +34,7 @@ void Put(std::vector<MetricSample>* out,
 
 void PutMemory(const engine::Worker& w, std::vector<MetricSample>* out) {
   auto& memory = const_cast<engine::Worker&>(w).memory();
+  const_cast<engine::Worker&>(w).client().quarantine().Sweep();  // a look is a good time to ask
   const PoolSet pools = memory.pools();
   const auto gauge = MetricSample::Type::kGauge;
   uint64_t quarantined = 0;
@@ -96,6 +97,20 @@ void PutHandoff(const engine::Worker& w, std::vector<MetricSample>* out) {
       static_cast<double>(s.offers.load()));
   Put(out, counter, "handoff_protocol_errors_total", "garbage on the hand-off port",
       static_cast<double>(s.protocol_errors.load()));
+  Put(out, counter, "handoff_early_blocks_total", "KV blocks pulled while later tokens computed",
+      static_cast<double>(s.early_blocks.load()));
+  Put(out, counter, "handoff_hints_ignored_total", "checkpoints offered by peers not configured",
+      static_cast<double>(const_cast<engine::Worker&>(w).engine().stats().hints_ignored.load()));
+  for (const auto& [name, c] : s.connectors.Snapshot()) {
+    Put(out, counter, "connector_pulls_total", "shares pulled, by connector",
+        static_cast<double>(c.pulls), {{"connector", name}});
+    Put(out, counter, "connector_bytes_total", "bytes landed, by connector",
+        static_cast<double>(c.bytes), {{"connector", name}});
+    Put(out, counter, "connector_failovers_total", "times another connector took over",
+        static_cast<double>(c.failovers), {{"connector", name}});
+    Put(out, counter, "connector_parts_moved_total", "parts another connector brought instead",
+        static_cast<double>(c.shares_moved), {{"connector", name}});
+  }
   Put(out, counter, "handoff_leases_expired_total", "offers whose lease ran out",
       static_cast<double>(s.leases_expired.load()));
 }

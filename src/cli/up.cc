@@ -71,7 +71,7 @@ Run AddUp(CLI::App* app) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   app->add_option("--connector", f->connector, "how bundles move")
-      ->check(CLI::IsMember({"shm", "tcp", "ucx"}))
+      ->check(ConnectorChoice())
       ->capture_default_str();
   app->add_option("--threads", f->threads, "compute threads of each worker; 0: all cores")
       ->check(CLI::Range(0, 1024));

@@ -46,6 +46,10 @@ enum class FrameType : uint16_t {
   kOffer = 3,    // source -> receiver: what it grants
   kRelease = 4,  // receiver -> source: done, free it
   kError = 5,    // either way: a reason and a text; the link closes after it
+  kBlocks = 6,   // source -> receiver: blocks granted before the bundle is sealed
+  kNext = 7,     // receiver -> source: those blocks are pulled, go on
+  kJoin = 8,     // receiver -> source: this link carries bytes of another link's hand-off
+  kJoined = 9,   // source -> receiver: what that hand-off has granted is granted here too
   kRead = 16,    // receiver -> source: extents to send
   kData = 17,    // source -> receiver: table of extents, then their raw bytes
   kArena = 18,   // shm: announces the file descriptors of the source's regions
@@ -95,12 +99,24 @@ struct ReadExtent {
   MutableByteSpan destination;  // memory of the receiver, its own until Pull returns
 };
 
+// The writers of a pull that could not be stopped when it returned. Kept with the quarantined
+// ranges and asked now and then. Thread rule: thread-safe.
+class WritersLeft {
+ public:
+  virtual ~WritersLeft() = default;
+  // True once none of them can touch a destination of that pull any more; stays true. Never blocks.
+  virtual bool Quiet() = 0;
+};
+
 struct PullOutcome {
   Status status;
   // Per extent, in the order asked: bytes the connector says it wrote. Short on any error.
   std::vector<uint64_t> landed;
   // False if some writer may still touch the destinations: they must be quarantined.
   bool quiet = true;
+  // Set if !quiet and the connector will know when they fall silent. Null: it never will, and the
+  // ranges stay quarantined for the life of the process.
+  std::shared_ptr<WritersLeft> writers_left;
 };
 
 // Receiver side of one kind of transport.
@@ -144,11 +160,14 @@ struct ExtentAddress {
 // Source side of one conversation.
 class SourceLink : public Link {
  public:
-  // Lets the peer read these parts and returns the address of each, to be put into the offer.
-  // Errors: InvalidArgument if a part lies outside every region.
+  // Lets the peer read these parts, besides those granted before, and returns the address of each,
+  // to be put into the offer. Links of listeners with the same regions give the same address to the
+  // same bytes. May be called while another thread is in ServeUntilFrame.
+  // Errors: InvalidArgument if a part lies outside every region or is granted already.
   virtual StatusOr<std::vector<ExtentAddress>> Grant(std::span<const GrantedPart> parts) = 0;
   // From its return on, nothing granted on this link is read by this process for the peer. (A shm
-  // peer has the arena mapped and can still read; its digests then fail.)
+  // peer has the arena mapped and can still read; its digests then fail.) Not while another thread
+  // is in ServeUntilFrame: Close first, and wait until it has returned.
   virtual void RevokeAll() = 0;
   // Serves reads until another frame arrives, and returns that. A refused read is answered with an
   // error frame and returned as an error. Errors as Receive; deadline: kPeerUnavailable.

@@ -25,6 +25,7 @@ std::optional<ExtentAddress> AddressOf(std::span<const SourceRegion> regions, By
 StatusOr<std::vector<ExtentAddress>> GrantTable::Grant(std::span<const GrantedPart> parts) {
   std::vector<ExtentAddress> addresses;
   addresses.reserve(parts.size());
+  MutexLock lock(&mu_);
   for (const GrantedPart& part : parts) {
     const auto address = AddressOf(regions_, part.bytes);
     if (part.bytes.empty() || !address.has_value())
@@ -42,11 +43,13 @@ StatusOr<std::vector<ExtentAddress>> GrantTable::Grant(std::span<const GrantedPa
 }
 
 void GrantTable::RevokeAll() {
+  MutexLock lock(&mu_);
   parts_.clear();
   revoked_ = true;
 }
 
 StatusOr<ByteSpan> GrantTable::Resolve(const PartRange& range) const {
+  MutexLock lock(&mu_);
   const auto it = parts_.find({range.state_id, range.part});
   if (it == parts_.end()) {
     if (revoked_)

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "engine/core.h"
+#include "handoff/transfer_plan.h"
 
 namespace baton::engine {
 namespace {
@@ -17,7 +18,12 @@ int64_t StartLimit(const Sequence& s) {
   return s.is_job() ? s.target : HandoffBoundary(static_cast<int64_t>(s.tokens.size()));
 }
 
-std::string SchemeOf(const std::string& endpoint) { return endpoint.substr(0, endpoint.find(':')); }
+// Of the endpoint, or of the one a transfer plan converses with.
+std::string SchemeOf(const std::string& endpoint) {
+  const StatusOr<TransferPlan> plan = ParseTransferPlan(endpoint);
+  const std::string& control = plan.ok() ? plan->control : endpoint;
+  return control.substr(0, control.find(':'));
+}
 
 }  // namespace
 
@@ -106,6 +112,9 @@ void Core::Run(SequencePtr sequence) {
   s->stops.clear();
   if (s->is_job()) {
     s->stops.insert(s->target);
+    // What a checkpoint or a pull has brought can go to the peer at once.
+    if (const Status streamed = StreamBlocks(s); !streamed.ok())
+      LogWarning(absl::StrCat("blocks not offered early: ", streamed.message()));
   } else {
     const auto known = static_cast<int64_t>(s->tokens.size());
     s->result.usage.local_prefill_tokens = known - s->boundary();
@@ -226,10 +235,20 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
   s->result.handoffs.push_back(std::move(record));
 
   if (!pulled.status.ok()) {
+    // A later try may find at the peer what this one made it compute. If the offer came, the peer
+    // has said what was there before; else nobody knows, and nothing is counted.
+    if (report.offered)
+      s->pull->reused_max =
+          std::min(s->pull->reused_max, static_cast<int64_t>(report.reused_tokens));
+    else if (report.connect_seconds > 0)
+      s->pull->reused_max = 0;
     s->memory = SequenceMemory();  // the client has given every unit back
     AfterFailedPull(std::move(sequence), pulled.status);
     return;
   }
+  // Those reserved, or fresh ones where a connector died.
+  s->memory.slot = pulled.slot;
+  s->memory.blocks = std::move(pulled.blocks);
   Status status;
   if (s->memory.slot.has_value()) status = pools_.slots->Activate(*s->memory.slot);
   for (size_t g = 0; g < pools_.blocks.size(); ++g)
@@ -240,8 +259,8 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
     AfterFailedPull(std::move(sequence), status);
     return;
   }
-  s->result.usage.cached_tokens =
-      std::min(static_cast<int64_t>(report.reused_tokens), s->request.prompt_len);
+  s->result.usage.cached_tokens = std::min(
+      {static_cast<int64_t>(report.reused_tokens), s->pull->reused_max, s->request.prompt_len});
   s->memory.block_digests = report.block_digests;
   s->memory.sealed = static_cast<size_t>(s->pull->boundary / kBlockTokens);
   s->record.emplace(s->base,
@@ -315,6 +334,7 @@ bool Core::NothingPinned() const {
 
 void Core::ReleaseMemory(Sequence* s) {
   DropRolling(s);
+  WithdrawBlocks(s);
   auto report = [](const Status& status) {
     if (!status.ok()) LogError(absl::StrCat("releasing memory: ", status.message()));
   };

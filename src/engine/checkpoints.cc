@@ -1,9 +1,11 @@
 // Sealing what was computed, and proving what is about to be reused.
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "engine/core.h"
 #include "handoff/seal_bundle.h"
 #include "handoff/verify.h"
@@ -30,6 +32,35 @@ Status Core::SealFullBlocks(Sequence* s) {
   return absl::OkStatus();
 }
 
+// Hands newly sealed blocks of a job to the peer that waits for it. Not after the last step: what
+// is new then goes with the bundle's own offer, without a turn in between.
+Status Core::StreamBlocks(Sequence* s) {
+  if (s->stream == nullptr || s->boundary() >= s->target) return absl::OkStatus();
+  const auto target = static_cast<uint64_t>(s->target);
+  std::vector<EarlyBlock> early;
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    const size_t first = std::max<size_t>(s->streamed, layout().FirstBlock(g, target));
+    for (size_t b = first; b < s->memory.sealed; ++b) {
+      BATON_ASSIGN_OR_RETURN(BlockLease lease,
+                             pools_.blocks[g]->Acquire(s->memory.blocks[g][b], LeaseFor::kSend));
+      early.push_back({g, b, s->memory.block_digests[g][b], std::move(lease)});
+    }
+  }
+  s->streamed = s->memory.sealed;
+  if (early.empty()) return absl::OkStatus();
+  if (s->state_id.is_zero()) s->state_id = RandomBytes<StateId>();
+  s->stream->Add(s->state_id, std::move(early));
+  return absl::OkStatus();
+}
+
+// The job gives its memory back: what a peer was promised will never be sealed.
+void Core::WithdrawBlocks(Sequence* s) {
+  if (s->stream == nullptr || s->streamed == 0) return;
+  s->stream->Withdraw(s->on_blocks_released);
+  s->state_id = {};
+  s->streamed = 0;
+}
+
 // A seal over `slot`, a SEALED slot that holds the state at `boundary`, and the blocks below it.
 // The claim is derived from the request's tokens and compared with the record kept by the steps.
 StatusOr<Seal> Core::MakeSeal(const Sequence& s, int64_t boundary, std::optional<SlotHandle> slot) {
@@ -46,6 +77,7 @@ StatusOr<Seal> Core::MakeSeal(const Sequence& s, int64_t boundary, std::optional
   request.claim = s.base.At(claimed);
   request.live = &at_boundary;
   if (s.parent != nullptr) request.parent = s.parent->seal().state_id;
+  request.state_id = s.state_id;
   StateLease lease;
   if (slot.has_value()) {
     BATON_ASSIGN_OR_RETURN(lease, pools_.slots->Acquire(*slot, LeaseFor::kDigest));
@@ -135,6 +167,7 @@ Status Core::SealJob(Sequence* s) {
   std::shared_ptr<const Checkpoint> bundle = s->parent;
   if (!options_.prefix_caching) store_.Remove(*bundle);
   finished_.push_back(s);
+  s->streamed = 0;  // the bundle holds them now
   ReleaseMemory(s);
   stats_.jobs_served.fetch_add(1, std::memory_order_relaxed);
   std::exchange(s->deliver, nullptr)(std::move(bundle), s->local_start);

@@ -238,7 +238,11 @@ void Core::Absorb(Row* row) {
     return;
   }
   if (s->is_job()) {
-    if (s->boundary() < s->target) return;
+    if (s->boundary() < s->target) {
+      if (const Status streamed = StreamBlocks(s); !streamed.ok())
+        Finish(s, FinishReason::kError, streamed);
+      return;
+    }
     if (const Status sealed = SealJob(s); !sealed.ok()) Finish(s, FinishReason::kError, sealed);
     return;
   }

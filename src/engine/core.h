@@ -32,6 +32,9 @@ struct EngineOptions {
   int handoff_retries = 1;             // further tries after the first, each into fresh memory
   bool fail_on_reject = false;         // else recompute from tokens
   bool serve_from_cache_only = false;  // decode role: never compute for a peer
+  // Endpoints a peer's hint may name: exact, or a prefix ending in '*'. Others are ignored: a peer
+  // does not choose where this process connects.
+  std::vector<std::string> hint_peers;
   Duration handoff_timeout = std::chrono::seconds(120);
   int pull_threads = 16;
   // Compaction of elastic memory: bytes moved per turn while nothing runs, and per step while
@@ -53,6 +56,7 @@ struct EngineStats {
   std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};  // in tokens
   std::atomic<uint64_t> checkpoints_made{0}, checkpoint_rejects{0};
   std::atomic<uint64_t> jobs_served{0}, jobs_from_cache{0};
+  std::atomic<uint64_t> hints_ignored{0};  // named a peer that is not configured
   std::atomic<int64_t> checkpoints_held{0};
   std::atomic<int64_t> longest_step_rows{0};
 };
@@ -140,6 +144,8 @@ class Core {
                           const PrefixChain& chain);
   StatusOr<Seal> MakeSeal(const Sequence& s, int64_t boundary, std::optional<SlotHandle> slot);
   Status SealFullBlocks(Sequence* s);
+  Status StreamBlocks(Sequence* s);
+  void WithdrawBlocks(Sequence* s);
   StatusOr<std::optional<SlotHandle>> CopyOfSlot(Sequence* s);
   Status StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_t boundary);
   void TakeCheckpoint(Sequence* s);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "connector/frame.h"
 
 namespace baton::engine {
 namespace {
@@ -57,6 +58,13 @@ Status Pin(const Checkpoint& c, NodeMemory& memory, ServedBundle* out) {
     }
   }
   return absl::OkStatus();
+}
+
+bool MayPullFrom(const std::vector<std::string>& peers, const std::string& endpoint) {
+  return std::any_of(peers.begin(), peers.end(), [&](const std::string& peer) {
+    if (peer.empty() || peer.back() != '*') return peer == endpoint;
+    return endpoint.starts_with(std::string_view(peer).substr(0, peer.size() - 1));
+  });
 }
 
 Status Validate(const GenerateRequest& r, int64_t vocab, int64_t max_model_len) {
@@ -130,7 +138,7 @@ StatusOr<std::shared_ptr<Generation>> Engine::Start(GenerateRequest request,
   s->result.usage.prompt_tokens = request.prompt_len;
   const int64_t g = HandoffBoundary(static_cast<int64_t>(request.prompt.size()));
   if (!request.prefill_endpoint.empty() && g > 0)
-    s->pull = PullPlan{request.prefill_endpoint, g, options_.handoff_retries};
+    s->pull = PullPlan{request.prefill_endpoint, g, options_.handoff_retries, INT64_MAX};
   s->request = std::move(request);
   active_.fetch_add(1);
   s->sink = std::make_shared<CountingSink>(std::move(sink), &active_);
@@ -143,6 +151,14 @@ StatusOr<std::shared_ptr<Generation>> Engine::Start(GenerateRequest request,
 StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask,
                                                         Instant deadline,
                                                         const CancelToken& cancel) {
+  return ProvideStreaming(ask, deadline, cancel, nullptr);
+}
+
+StatusOr<std::unique_ptr<ServedBundle>> Engine::ProvideStreaming(
+    const Ask& ask,
+    Instant deadline,
+    const CancelToken& cancel,
+    const std::shared_ptr<BlockStream>& stream) {
   struct Wait {
     Mutex mu;
     CondVar done;
@@ -155,8 +171,18 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::Provide(const Ask& ask,
   const OwnerId owner = s->owner;
   s->tokens = ask.tokens;
   s->target = static_cast<int64_t>(ask.expected.boundary);
-  if (ask.hint.has_value() && static_cast<int64_t>(ask.hint->boundary) <= s->target)
-    s->pull = PullPlan{ask.hint->endpoint, static_cast<int64_t>(ask.hint->boundary), 0};
+  s->stream = stream;
+  s->on_blocks_released = [this] { Post([](Core&) {}); };
+  if (ask.hint.has_value() && static_cast<int64_t>(ask.hint->boundary) <= s->target) {
+    if (MayPullFrom(options_.hint_peers, ask.hint->endpoint)) {
+      s->pull.emplace();
+      s->pull->endpoint = ask.hint->endpoint;
+      s->pull->boundary = static_cast<int64_t>(ask.hint->boundary);
+    } else if (core_->stats().hints_ignored.fetch_add(1) == 0) {
+      LogWarning(absl::StrCat("a peer offers its checkpoint at ", Printable(ask.hint->endpoint),
+                              ", which is no configured hand-off peer: ignored"));
+    }
+  }
   s->deliver = [wait](StatusOr<std::shared_ptr<const Checkpoint>> bundle, int64_t reused) {
     MutexLock lock(&wait->mu);
     wait->reused = reused;

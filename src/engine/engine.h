@@ -46,6 +46,11 @@ class Engine final : public Generator, public BundleProvider {
   StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
                                                   Instant deadline,
                                                   const CancelToken& cancel) override;
+  StatusOr<std::unique_ptr<ServedBundle>> ProvideStreaming(
+      const Ask& ask,
+      Instant deadline,
+      const CancelToken& cancel,
+      const std::shared_ptr<BlockStream>& stream) override;
 
   // Refuses new requests with kUnavailable from now on; running ones go on.
   void Drain();

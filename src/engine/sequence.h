@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,6 +16,7 @@
 #include "base/clock.h"
 #include "cache/checkpoint_store.h"
 #include "engine/generator.h"
+#include "handoff/provider.h"
 #include "memory/live_record.h"
 #include "memory/pool.h"
 
@@ -31,6 +33,8 @@ struct PullPlan {
   std::string endpoint;
   int64_t boundary = 0;
   int tries_left = 0;
+  // Bound on what counts as cached: a later try finds what an earlier one had computed.
+  int64_t reused_max = std::numeric_limits<int64_t>::max();
 };
 
 // Blocks and slot of a sequence. Blocks below `sealed` are SEALED (shared), the rest LIVE.
@@ -61,6 +65,10 @@ struct Sequence {
   // Prefill job: compute to `target` and seal there. 0 for a generation.
   int64_t target = 0;
   BundleCallback deliver;
+  std::shared_ptr<BlockStream> stream;       // takes blocks as they become final; may be null
+  std::function<void()> on_blocks_released;  // when withdrawn ones are free; any thread
+  StateId state_id;                          // promised with them; zero: none yet
+  size_t streamed = 0;                       // full blocks handed over, same for all groups
 
   std::optional<PullPlan> pull;
   std::shared_ptr<CancelSource> cancel = std::make_shared<CancelSource>();

@@ -34,6 +34,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   client.stats = &w->stats_;
   client.connect_timeout = options.connect_timeout;
   client.checks = options.checks;
+  client.early_blocks = options.early_blocks;
   w->client_ = std::make_unique<HandoffClient>(std::move(client));
 
   // The server binds first, so that the engine knows its own endpoints; peers are served after the
@@ -44,6 +45,13 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
                                                     Instant deadline,
                                                     const CancelToken& cancel) override {
       return target->Provide(ask, deadline, cancel);
+    }
+    StatusOr<std::unique_ptr<ServedBundle>> ProvideStreaming(
+        const Ask& ask,
+        Instant deadline,
+        const CancelToken& cancel,
+        const std::shared_ptr<BlockStream>& stream) override {
+      return target->ProvideStreaming(ask, deadline, cancel, stream);
     }
   };
   auto late = std::make_unique<Late>();
@@ -57,6 +65,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   server.stats = &w->stats_;
   server.lease = options.lease;
   server.checks = options.checks;
+  server.early_blocks = options.early_blocks;
   w->server_ = std::make_unique<HandoffServer>(std::move(server), late.get());
   for (const std::string& endpoint : options.listen)
     BATON_RETURN_IF_ERROR(w->server_->AddListener(endpoint));

@@ -22,6 +22,7 @@ struct WorkerOptions {
   Duration lease = std::chrono::seconds(30);
   Duration connect_timeout = std::chrono::seconds(5);
   Digester digester;  // of part digests; peers must use the same algorithm and key
+  bool early_blocks = true;  // offer and take blocks while a prefill computes
 
   // For assembling workers inside one process, and for hostile connectors in tests and the demo.
   InprocHub* hub = nullptr;
@@ -39,6 +40,7 @@ class Worker {
 
   Engine& engine() { return *engine_; }
   NodeMemory& memory() { return *memory_; }
+  HandoffClient& client() { return *client_; }
   const HandoffStats& handoff_stats() const { return stats_; }
   const LocalIdentity& self() const { return self_; }
   const model::Model& model() const { return *model_; }

@@ -15,7 +15,7 @@
 
 namespace baton {
 
-inline constexpr uint32_t kHandoffProtocolVersion = 1;
+inline constexpr uint32_t kHandoffProtocolVersion = 2;
 // Longest token history of one ask.
 inline constexpr uint64_t kAskTokensMax = uint64_t{1} << 20;
 inline constexpr size_t kAskTextMax = 1024;  // of an endpoint or a label
@@ -40,6 +40,9 @@ struct PrefixHint {
   friend bool operator==(const PrefixHint&, const PrefixHint&) = default;
 };
 
+// Names a conversation to the further links that carry its bytes; random, known to its two sides.
+using JoinKey = StrongBytes<struct JoinKeyTag, 16>;
+
 struct Ask {
   Attempt attempt;           // chosen by the receiver, fresh for every try
   ContentIdentity expected;  // the only bundle the receiver will accept; boundary on the grid, > 0
@@ -47,6 +50,8 @@ struct Ask {
   std::optional<PrefixHint> hint;
   uint64_t deadline_ms = 0;  // how long the receiver will wait for the offer
   std::string label;         // for logs only; names nothing
+  bool early_blocks = true;  // blocks may be offered before the bundle is sealed
+  JoinKey join_key;          // zero: no further link will come
   friend bool operator==(const Ask&, const Ask&) = default;
 };
 

@@ -20,6 +20,7 @@ enum class Check {
   kHandle,       // destination handles are still this receiver's
   kAlgorithm,    // digests of the agreed algorithm, none absent
   kPeer,         // hello: protocol, digest, layout, model agree
+  kFreshMemory,  // the share of a connector that died moves to units it was never given
 };
 
 class Checks {

@@ -36,55 +36,69 @@ StatusOr<ByteSpan> BytesOf(const Layout& layout,
 
 }  // namespace
 
-// Provide blocks inside the engine, so somebody else must notice that the peer has gone. A peer
-// that speaks before it was answered, or whose deadline has passed, is as good as gone.
-class Conversation::PeerWatch {
- public:
-  PeerWatch(SourceLink* link, Instant deadline, const CancelSource& cancel)
-      : link_(link), thread_([this, deadline, cancel]() mutable {
-          if (link_->WaitReadable(deadline) != Link::Event::kInterrupted && !over_.load())
-            cancel.request_stop();
-        }) {}
-  ~PeerWatch() {
-    Over();
-    thread_.join();
-  }
-  // The peer may speak from now on. Does not wait for the thread: on a busy machine that would cost
-  // the hand-off a turn of the scheduler.
-  void Over() {
-    over_.store(true);
-    link_->Interrupt();
-  }
-
- private:
-  SourceLink* link_;
-  std::atomic<bool> over_{false};
-  std::thread thread_;  // last: it uses the others
-};
-
 Conversation::Conversation(const HandoffServerOptions& options,
                            BundleProvider* provider,
                            SourceLink* link,
-                           CancelSource cancel)
-    : o_(options), provider_(provider), link_(link), cancel_(std::move(cancel)) {}
+                           CancelSource cancel,
+                           JoinRegistry* joins)
+    : o_(options),
+      provider_(provider),
+      link_(link),
+      cancel_(std::move(cancel)),
+      joins_(joins),
+      group_(std::make_shared<LinkGroup>(link)) {}
 
 Conversation::~Conversation() = default;
 
 void Conversation::Run() {
   const Instant hello_deadline = o_.clock->Now() + o_.hello_timeout;
   Status status = Greet(hello_deadline);
-  if (status.ok()) {
-    auto ask = ReceiveAsk(hello_deadline);
-    status = ask.status();
-    if (ask.ok()) {
-      auto bundle = Provide(*ask);
-      status = bundle.status();
-      if (status.ok()) status = Serve(*ask, bundle->get());
-    }
-  }
-  watch_.reset();
+  if (status.ok()) status = Talk(hello_deadline);
   if (!status.ok()) SendError(status);
   link_->Close();
+}
+
+Status Conversation::Talk(Instant deadline) {
+  BATON_ASSIGN_OR_RETURN(const Frame frame, link_->Receive(deadline));
+  if (frame.type == FrameType::kError) return DecodeError(frame);
+  if (frame.type == FrameType::kJoin) return JoinOther(frame, deadline);
+  BATON_ASSIGN_OR_RETURN(const Ask ask, ReadAsk(frame));
+  if (!joins_->Add(ask.join_key, group_)) {
+    Status status = Reject(Reason::kMalformed, "the ask's join key is in use");
+    CountProtocolError(status);
+    return status;
+  }
+  Status status = Answer(ask);
+  joins_->Remove(ask.join_key);
+  return status;
+}
+
+Status Conversation::JoinOther(const Frame& frame, Instant deadline) {
+  const auto key = DecodeJoin(frame);
+  if (!key.ok()) {
+    CountProtocolError(key.status());
+    return key.status();
+  }
+  const auto group = joins_->Find(*key, deadline, *o_.clock, cancel_.get_token());
+  if (group == nullptr)
+    return Reject(Reason::kLeaseExpired, "no hand-off of this key waits to be joined");
+  ++o_.stats->links_joined;
+  // Its end is the first link's end, which closes this one; the bound is for a group that leaks.
+  return group->Serve(link_, o_.clock->Now() + o_.provide_timeout_max + o_.lease);
+}
+
+// From here on memory may be granted: whatever happens, it is revoked on every link before the
+// leases are dropped.
+Status Conversation::Answer(const Ask& ask) {
+  auto bundle = Provide(ask);
+  Status status = bundle.status();
+  if (status.ok()) {
+    status = Serve(ask, bundle->get());
+  } else {
+    group_->End();
+  }
+  early_->End();
+  return status;
 }
 
 Status Conversation::Greet(Instant deadline) {
@@ -106,9 +120,7 @@ Status Conversation::Greet(Instant deadline) {
   return match;
 }
 
-StatusOr<Ask> Conversation::ReceiveAsk(Instant deadline) {
-  BATON_ASSIGN_OR_RETURN(const Frame frame, link_->Receive(deadline));
-  if (frame.type == FrameType::kError) return DecodeError(frame);
+StatusOr<Ask> Conversation::ReadAsk(const Frame& frame) {
   auto ask = DecodeAsk(frame);
   if (!ask.ok()) {
     CountProtocolError(ask.status());
@@ -140,16 +152,29 @@ StatusOr<std::unique_ptr<ServedBundle>> Conversation::Provide(const Ask& ask) {
   const Instant now = o_.clock->Now();
   const uint64_t ms = std::min<uint64_t>(ask.deadline_ms, Milliseconds(o_.provide_timeout_max));
   const Instant deadline = now + std::chrono::milliseconds(ms);
-  watch_ = std::make_unique<PeerWatch>(link_, deadline, cancel_);
-  auto bundle = provider_->Provide(ask, deadline, cancel_.get_token());
-  watch_->Over();
+  EarlyOffers::Context context;
+  context.options = &o_;
+  context.link = link_;
+  context.group = group_.get();
+  context.attempt = ask.attempt;
+  context.welcome = ask.early_blocks && o_.early_blocks;
+  context.deadline = deadline;
+  context.cancel = cancel_;
+  early_ = std::make_shared<EarlyOffers>(std::move(context));
+  auto bundle = provider_->ProvideStreaming(ask, deadline, cancel_.get_token(), early_);
+  const Status early = early_->Over();
   if (bundle.ok() && *bundle == nullptr) bundle = absl::InternalError("provider gave no bundle");
   if (bundle.ok() && cancel_.stop_requested()) {
     (*bundle)->OnEnd(ServeEnd::kLinkClosed);
     bundle = Reject(Reason::kCancelled,
                     "the peer left, or its deadline passed, while its bundle was prepared");
   }
-  if (!bundle.ok()) o_.stats->CountRefusal(bundle.status());
+  // What went wrong with the peer says more than that the work was cancelled for it.
+  if (!bundle.ok() && !early.ok() && ReasonOf(early) != Reason::kPeerUnavailable) bundle = early;
+  if (!bundle.ok()) {
+    early_->Join();
+    o_.stats->CountRefusal(bundle.status());
+  }
   return bundle;
 }
 
@@ -163,13 +188,27 @@ StatusOr<Offer> Conversation::MakeOffer(const Ask& ask, const ServedBundle& bund
   offer.claim.block_digests = bundle.block_digests;
   offer.lease_ms = Milliseconds(o_.lease);
   offer.reused_tokens = bundle.reused_tokens;
+  // Blocks offered early are those of the bundle if it has the name it was to have; else the source
+  // began again meanwhile, and they are nobody's.
+  if (early_->state_id() != bundle.seal.state_id && !early_->granted().empty()) {
+    group_->Revoke();
+    early_->ForgetGranted();
+  }
   std::vector<GrantedPart> grants;
+  std::vector<size_t> places;
   for (const BundlePart& part : BundleParts(layout, bundle.seal.identity.boundary)) {
     BATON_ASSIGN_OR_RETURN(const ByteSpan bytes, BytesOf(layout, bundle, part));
+    const auto early = early_->granted().find(part.key);
+    if (early != early_->granted().end()) {
+      offer.parts.push_back({part.key, early->second});
+      continue;
+    }
     grants.push_back({bundle.seal.state_id, part.key, bytes});
+    places.push_back(offer.parts.size());
+    offer.parts.push_back({part.key, {}});
   }
-  BATON_ASSIGN_OR_RETURN(const auto addresses, link_->Grant(grants));
-  for (size_t i = 0; i < grants.size(); ++i) offer.parts.push_back({grants[i].part, addresses[i]});
+  BATON_ASSIGN_OR_RETURN(const auto addresses, group_->Grant(grants));
+  for (size_t i = 0; i < grants.size(); ++i) offer.parts[places[i]].address = addresses[i];
   return offer;
 }
 
@@ -181,7 +220,7 @@ Status Conversation::Serve(const Ask& ask, ServedBundle* bundle) {
     status = link_->Send(EncodeOffer(*offer), std::min(lease_end, o_.clock->Now() + kSendTimeout));
     ++o_.stats->offers;
   }
-  watch_.reset();  // before this thread reads from the link again
+  early_->Join();  // before this thread reads from the link again
   if (status.ok()) {
     auto frame = link_->ServeUntilFrame(lease_end);
     status = frame.status();
@@ -196,7 +235,7 @@ Status Conversation::Serve(const Ask& ask, ServedBundle* bundle) {
   }
   const ServeEnd end = EndOf(status, lease_end);
   // Only now: from here on nothing reads through the leases.
-  link_->RevokeAll();
+  group_->End();
   bundle->OnEnd(end);
   if (end == ServeEnd::kReleased) ++o_.stats->released;
   if (end == ServeEnd::kLeaseExpired) {

@@ -9,6 +9,8 @@
 #include "base/cancel.h"
 #include "base/status.h"
 #include "connector/connector.h"
+#include "handoff/early_offers.h"
+#include "handoff/link_group.h"
 #include "handoff/provider.h"
 #include "handoff/server.h"
 #include "handoff/wire.h"
@@ -21,15 +23,19 @@ class Conversation {
   Conversation(const HandoffServerOptions& options,
                BundleProvider* provider,
                SourceLink* link,
-               CancelSource cancel);
+               CancelSource cancel,
+               JoinRegistry* joins);
   ~Conversation();
   // Returns when the link is of no more use; closes it. Whatever was served has been let go.
   void Run();
 
  private:
-  class PeerWatch;
   Status Greet(Instant deadline);
-  StatusOr<Ask> ReceiveAsk(Instant deadline);
+  // The peer asks for a bundle, or joins a hand-off.
+  Status Talk(Instant deadline);
+  Status JoinOther(const Frame& frame, Instant deadline);
+  StatusOr<Ask> ReadAsk(const Frame& frame);
+  Status Answer(const Ask& ask);
   Status CheckAsk(const Ask& ask) const;
   StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask);
   StatusOr<Offer> MakeOffer(const Ask& ask, const ServedBundle& bundle);
@@ -43,7 +49,9 @@ class Conversation {
   BundleProvider* provider_;
   SourceLink* link_;
   CancelSource cancel_;
-  std::unique_ptr<PeerWatch> watch_;  // from the ask until the offer has left
+  JoinRegistry* joins_;
+  const std::shared_ptr<LinkGroup> group_;
+  std::shared_ptr<EarlyOffers> early_;  // from the ask on
 };
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #ifndef BATON_HANDOFF_PROVIDER_H_
 #define BATON_HANDOFF_PROVIDER_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -47,6 +48,30 @@ class ServedBundle {
   uint64_t reused_tokens = 0;
 };
 
+// A KV block that is final and sealed while later tokens of its bundle are still computed. The
+// lease (LeaseFor::kSend) pins it for the peer.
+struct EarlyBlock {
+  size_t group = 0;
+  uint64_t block = 0;  // counted from token 0; one that the bundle will have
+  Digest128 digest;
+  BlockLease lease;
+};
+
+// Takes blocks of one ask's bundle as they become final. Calls never wait for the peer. Once the
+// conversation is over, what is added is let go at once.
+// Thread rule: called by one thread at a time, any.
+class BlockStream {
+ public:
+  virtual ~BlockStream() = default;
+  // `state_id` is the name under which the bundle will be sealed; the same in every call until
+  // Withdraw.
+  virtual void Add(StateId state_id, std::vector<EarlyBlock> blocks) = 0;
+  // The blocks added so far will be in no bundle, and their memory is wanted back: they are revoked
+  // as soon as the peer is not reading them. `released` is called once, from any thread, when the
+  // last lease has been dropped.
+  virtual void Withdraw(std::function<void()> released) = 0;
+};
+
 class BundleProvider {
  public:
   virtual ~BundleProvider() = default;
@@ -56,6 +81,16 @@ class BundleProvider {
   virtual StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
                                                           Instant deadline,
                                                           const CancelToken& cancel) = 0;
+  // The same, with blocks handed to `stream` while the rest is computed. A provider that has
+  // nothing to hand over early need not care.
+  virtual StatusOr<std::unique_ptr<ServedBundle>> ProvideStreaming(
+      const Ask& ask,
+      Instant deadline,
+      const CancelToken& cancel,
+      const std::shared_ptr<BlockStream>& stream) {
+    (void)stream;
+    return Provide(ask, deadline, cancel);
+  }
 };
 
 }  // namespace baton

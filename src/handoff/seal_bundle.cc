@@ -51,7 +51,7 @@ StatusOr<Seal> SealBundle(const LocalIdentity& self,
   BATON_RETURN_IF_ERROR(request.live->ClaimMatches(request.claim));
   Seal seal;
   seal.identity = request.claim;
-  seal.state_id = RandomBytes<StateId>();
+  seal.state_id = request.state_id.is_zero() ? RandomBytes<StateId>() : request.state_id;
   seal.parent = request.parent;
   seal.producer = self.node;
   seal.epoch = self.epoch;

@@ -28,12 +28,13 @@ struct SealRequest {
   ContentIdentity claim;             // what the request says the bundle is
   const LiveRecord* live = nullptr;  // what the slot really holds
   StateId parent;                    // zero: computed from token 0
+  StateId state_id;                  // promised to somebody already; zero: a new random one
   ByteSpan slot;                     // the slot's bytes, under a lease; empty without state parts
   // Per group, BlockCount(group, boundary) digests, ascending.
   std::vector<std::vector<Digest128>> block_digests;
 };
 
-// A seal with a new random state-id. Errors: the mismatch of claim and live record
+// The seal, under the promised state-id or a new one. Errors: the mismatch of claim and live record
 // (kBoundaryMismatch, kIdentityMismatch, ...), kNonFinite, InvalidArgument if digest counts or the
 // slot's size are not the layout's.
 StatusOr<Seal> SealBundle(const LocalIdentity& self,

@@ -85,7 +85,7 @@ class HandoffServer::Impl {
     SourceLink* const link = AcceptOne(talk, listener);
     if (link != nullptr) {
       Lead(listener);
-      Conversation(options_, provider_, link, talk->cancel).Run();
+      Conversation(options_, provider_, link, talk->cancel, &joins_).Run();
     }
     Reap();
     MutexLock lock(&mu_);
@@ -138,6 +138,7 @@ class HandoffServer::Impl {
   HandoffServerOptions options_;
   BundleProvider* provider_;
   HandoffStats own_stats_;
+  JoinRegistry joins_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   bool started_ = false;
   Mutex mu_;

@@ -33,6 +33,8 @@ struct HandoffServerOptions {
   Duration lease = std::chrono::seconds(30);  // offer to release
   Duration hello_timeout = std::chrono::seconds(5);         // accept to ask
   Duration provide_timeout_max = std::chrono::minutes(10);  // bound on a peer's deadline_ms
+  // Blocks are offered while the rest is computed, to peers that take them.
+  bool early_blocks = true;
   Checks checks;
 };
 

@@ -58,6 +58,9 @@ struct LandedPart {
   uint64_t planned = 0;  // what the layout says
   uint64_t posted = 0;   // what the mover was asked for
   uint64_t landed = 0;   // what the mover says it wrote
+  // Set if PartDigester digested exactly these bytes where they lie, after their last writer had
+  // fallen silent, under a handle that check_handles still finds unchanged; else they are read now.
+  std::optional<PartDigest> digest = std::nullopt;
 };
 
 struct LandedBundle {
@@ -80,6 +83,22 @@ struct Verifier {
 // calls it on the offer, so that a wrong bundle costs no transfer; VerifyBundle calls it again.
 Status VerifyClaim(const Verifier& verifier, const Expectation& expected, const BundleClaim& claim);
 
+// Digests parts that land before their bundle is sealed, as VerifyBundle would. `verifier` and
+// `expected` outlive it. Thread rule: thread-safe.
+class PartDigester {
+ public:
+  PartDigester(const Verifier& verifier, const Expectation& expected);
+  // `part` is one of BundleParts(layout, expected boundary), bytes.size() == part.bytes.
+  PartDigest Digest(const BundlePart& part, ByteSpan bytes) const;
+  DigestSeed SeedOf(const BundlePart& part) const;
+
+ private:
+  const Verifier& v_;
+  const IdentityBase base_;
+  const PrefixChain& chain_;
+  const Sha256 bundle_key_;  // content keys seed the digests, derived from the receiver's own chain
+};
+
 // VerifyClaim, then all parts present with planned == posted == landed, the handles, and every
 // part's digest and finiteness. First difference found wins; in part order.
 Status VerifyBundle(const Verifier& verifier,
@@ -94,6 +113,7 @@ struct PartCheck {
   Digest128 expected;
   std::string_view name;
   Reason mismatch = Reason::kDigestMismatch;
+  std::optional<PartDigest> found;  // if the bytes have been digested already
 };
 Status VerifyPart(const Verifier& verifier, const PartCheck& check, ByteSpan bytes);
 

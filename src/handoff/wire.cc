@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kSummaryMax = 1024;
 constexpr size_t kOfferPartBytes = 8 + 4 + 8 + 8;
+constexpr size_t kBlockBytes = kOfferPartBytes + Digest128::kSize;
 
 Status ExpectType(const Frame& frame, FrameType type, const char* name) {
   if (frame.type == type) return absl::OkStatus();
@@ -73,6 +74,32 @@ ContentIdentity GetIdentity(ByteReader* r) {
   id.prefix = r->Get<Sha256>();
   id.boundary = r->Get<uint64_t>();
   return id;
+}
+
+void PutAddress(ByteWriter* w, const ExtentAddress& address) {
+  w->Put(address.region);
+  w->Put(address.offset);
+  w->Put(address.bytes);
+}
+
+ExtentAddress GetAddress(ByteReader* r) {
+  ExtentAddress address;
+  address.region = r->Get<uint32_t>();
+  address.offset = r->Get<uint64_t>();
+  address.bytes = r->Get<uint64_t>();
+  return address;
+}
+
+// The payload without the checksum at its end, which has been compared.
+StatusOr<ByteSpan> CheckedBody(const Frame& frame, const char* name) {
+  const ByteSpan payload = AsBytes(frame.payload);
+  if (payload.size() < sizeof(uint64_t)) return Malformed(name);
+  const ByteSpan body = payload.first(payload.size() - sizeof(uint64_t));
+  uint64_t hash;
+  std::memcpy(&hash, payload.data() + body.size(), sizeof hash);
+  if (hash != OfferHash(body))
+    return Reject(Reason::kMalformed, absl::StrCat(name, " fails its checksum"));
+  return body;
 }
 
 }  // namespace
@@ -161,6 +188,8 @@ Frame EncodeAsk(const Ask& ask) {
   }
   w.Put(ask.deadline_ms);
   w.PutString(std::string_view(ask.label).substr(0, kAskTextMax));
+  w.Put(static_cast<uint8_t>(ask.early_blocks));
+  w.Put(ask.join_key);
   return Frame{FrameType::kAsk, w.Take()};
 }
 
@@ -194,7 +223,10 @@ StatusOr<Ask> DecodeAsk(const Frame& frame) {
   }
   ask.deadline_ms = r.Get<uint64_t>();
   ask.label = r.GetString(kAskTextMax);
-  if (has_hint > 1 || !r.done()) return Malformed("ask");
+  const uint8_t early_blocks = r.Get<uint8_t>();
+  ask.early_blocks = early_blocks == 1;
+  ask.join_key = r.Get<JoinKey>();
+  if (has_hint > 1 || early_blocks > 1 || !r.done()) return Malformed("ask");
   return ask;
 }
 
@@ -215,9 +247,7 @@ Frame EncodeOffer(const Offer& offer) {
   w.Put(static_cast<uint32_t>(offer.parts.size()));
   for (const OfferPart& part : offer.parts) {
     w.Put(part.key);
-    w.Put(part.address.region);
-    w.Put(part.address.offset);
-    w.Put(part.address.bytes);
+    PutAddress(&w, part.address);
   }
   w.Put(offer.reused_tokens);
   w.Put(OfferHash(AsBytes(w.data())));
@@ -228,12 +258,7 @@ uint64_t OfferHash(ByteSpan body) { return XXH3_64bits(body.data(), body.size())
 
 StatusOr<Offer> DecodeOffer(const Frame& frame) {
   BATON_RETURN_IF_ERROR(ExpectType(frame, FrameType::kOffer, "offer"));
-  const ByteSpan payload = AsBytes(frame.payload);
-  if (payload.size() < sizeof(uint64_t)) return Malformed("offer");
-  const ByteSpan body = payload.first(payload.size() - sizeof(uint64_t));
-  uint64_t hash;
-  std::memcpy(&hash, payload.data() + body.size(), sizeof hash);
-  if (hash != OfferHash(body)) return Reject(Reason::kMalformed, "offer fails its checksum");
+  BATON_ASSIGN_OR_RETURN(const ByteSpan body, CheckedBody(frame, "offer"));
   ByteReader r(body);
   Offer offer;
   offer.claim.attempt = Attempt(r.Get<uint64_t>());
@@ -259,15 +284,68 @@ StatusOr<Offer> DecodeOffer(const Frame& frame) {
   offer.parts.resize(parts);
   for (OfferPart& part : offer.parts) {
     part.key = PartKey(r.Get<uint64_t>());
-    part.address.region = r.Get<uint32_t>();
-    part.address.offset = r.Get<uint64_t>();
-    part.address.bytes = r.Get<uint64_t>();
+    part.address = GetAddress(&r);
   }
   offer.reused_tokens = r.Get<uint64_t>();
   if (!r.done()) return Malformed("offer");
   return offer;
 }
 
+Frame EncodeBlocks(const BlockOffer& offer) {
+  ByteWriter w;
+  w.Put(offer.attempt);
+  w.Put(offer.epoch);
+  w.Put(offer.state_id);
+  w.Put(offer.lease_ms);
+  w.Put(static_cast<uint32_t>(offer.blocks.size()));
+  for (const BlockOffer::Block& block : offer.blocks) {
+    w.Put(block.key);
+    w.Put(block.digest);
+    PutAddress(&w, block.address);
+  }
+  w.Put(OfferHash(AsBytes(w.data())));
+  return Frame{FrameType::kBlocks, w.Take()};
+}
+
+StatusOr<BlockOffer> DecodeBlocks(const Frame& frame) {
+  BATON_RETURN_IF_ERROR(ExpectType(frame, FrameType::kBlocks, "blocks"));
+  BATON_ASSIGN_OR_RETURN(const ByteSpan body, CheckedBody(frame, "offer of blocks"));
+  ByteReader r(body);
+  BlockOffer offer;
+  offer.attempt = Attempt(r.Get<uint64_t>());
+  offer.epoch = r.Get<Epoch>();
+  offer.state_id = r.Get<StateId>();
+  offer.lease_ms = r.Get<uint64_t>();
+  const uint32_t count = r.Get<uint32_t>();
+  if (!r.ok() || offer.state_id.is_zero() || count == 0 || count > kOfferedBlocksMax ||
+      r.remaining() != count * kBlockBytes)
+    return Malformed("offer of blocks");
+  offer.blocks.resize(count);
+  for (BlockOffer::Block& block : offer.blocks) {
+    block.key = PartKey(r.Get<uint64_t>());
+    block.digest = r.Get<Digest128>();
+    block.address = GetAddress(&r);
+  }
+  if (!r.done()) return Malformed("offer of blocks");
+  return offer;
+}
+
+Frame EncodeJoin(const JoinKey& key) {
+  ByteWriter w;
+  w.Put(key);
+  return Frame{FrameType::kJoin, w.Take()};
+}
+
+StatusOr<JoinKey> DecodeJoin(const Frame& frame) {
+  BATON_RETURN_IF_ERROR(ExpectType(frame, FrameType::kJoin, "join"));
+  ByteReader r(AsBytes(frame.payload));
+  const auto key = r.Get<JoinKey>();
+  if (!r.done() || key.is_zero()) return Malformed("join");
+  return key;
+}
+
+Frame NextFrame() { return Frame{FrameType::kNext, {}}; }
+Frame JoinedFrame() { return Frame{FrameType::kJoined, {}}; }
 Frame ReleaseFrame() { return Frame{FrameType::kRelease, {}}; }
 
 }  // namespace baton

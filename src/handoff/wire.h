@@ -66,7 +66,33 @@ Frame EncodeOffer(const Offer& offer);
 // kMalformed, kDigestAlgorithm or kProtocolVersion as DecodeSeal.
 StatusOr<Offer> DecodeOffer(const Frame& frame);
 
+// Blocks that are sealed while the rest of their bundle is still computed. Only an offer: they
+// count if the bundle's offer names the same state-id and its digests are those of the landed
+// bytes.
+struct BlockOffer {
+  struct Block {
+    PartKey key;
+    Digest128 digest;
+    ExtentAddress address;
+  };
+  Attempt attempt;
+  Epoch epoch;
+  StateId state_id;  // that the bundle will have; never zero
+  uint64_t lease_ms = 0;
+  std::vector<Block> blocks;  // 1..kOfferedBlocksMax
+};
+inline constexpr size_t kOfferedBlocksMax = 65536;
+Frame EncodeBlocks(const BlockOffer& offer);
+// kMalformed.
+StatusOr<BlockOffer> DecodeBlocks(const Frame& frame);
+
+Frame EncodeJoin(const JoinKey& key);
+// kMalformed, also for the zero key.
+StatusOr<JoinKey> DecodeJoin(const Frame& frame);
+
 Frame ReleaseFrame();
+Frame NextFrame();
+Frame JoinedFrame();
 
 }  // namespace baton
 

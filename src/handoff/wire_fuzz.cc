@@ -34,6 +34,10 @@ void TryPayload(FrameType type, const std::vector<uint8_t>& payload) {
       return Check(frame, DecodeAsk(frame), EncodeAsk);
     case FrameType::kOffer:
       return Check(frame, DecodeOffer(frame), EncodeOffer);
+    case FrameType::kBlocks:
+      return Check(frame, DecodeBlocks(frame), EncodeBlocks);
+    case FrameType::kJoin:
+      return Check(frame, DecodeJoin(frame), EncodeJoin);
     case FrameType::kError:
       BATON_CHECK(!DecodeError(frame).ok());
       return;
@@ -80,12 +84,13 @@ void TryPatchedOffer(ByteSpan patches) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace baton;
   if (size == 0) return 0;
-  constexpr FrameType kTypes[] = {FrameType::kHello, FrameType::kAsk,  FrameType::kOffer,
-                                  FrameType::kError, FrameType::kRead, FrameType::kData};
+  constexpr FrameType kTypes[] = {FrameType::kHello,  FrameType::kAsk,  FrameType::kOffer,
+                                  FrameType::kError,  FrameType::kRead, FrameType::kData,
+                                  FrameType::kBlocks, FrameType::kJoin};
   const FrameType type = kTypes[data[0] % std::size(kTypes)];
   std::vector<uint8_t> payload(data + 1, data + size);
   TryPayload(type, payload);
-  if (type == FrameType::kOffer) {
+  if (type == FrameType::kOffer || type == FrameType::kBlocks) {
     const uint64_t hash = OfferHash(AsBytes(payload));
     const auto* p = reinterpret_cast<const uint8_t*>(&hash);
     payload.insert(payload.end(), p, p + sizeof hash);

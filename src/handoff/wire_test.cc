@@ -48,7 +48,7 @@ TEST_F(WireTest, HelloRoundTrip) {
 
 TEST_F(WireTest, HelloOfALaterVersionIsReadAsFarAsItsVersion) {
   Hello hello;
-  hello.protocol = 2;
+  hello.protocol = kHandoffProtocolVersion + 1;
   Frame frame = EncodeHello(hello);
   frame.payload.resize(7);
   const auto decoded = DecodeHello(frame);

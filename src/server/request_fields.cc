@@ -47,7 +47,6 @@ constexpr std::string_view kIgnored[] = {
     "request_id",
     "spaces_between_special_tokens",
     "parallel_tool_calls",
-    "kv_transfer_params",
 };
 
 struct Refused {
@@ -87,6 +86,8 @@ constexpr Refused kRefused[] = {
     {"mm_processor_kwargs", "only text is served"},
     {"priority", "requests are served in order of arrival"},
     {"logits_processors", "leave it out"},
+    {"kv_transfer_params",
+     "the router hands state over by itself; send it the plain request, or start `baton route`"},
     {"return_tokens_as_token_ids", "use return_token_ids"},
     {"prompt_embeds", "send the prompt as text or token ids"},
     {"verbosity", "say it in a message"},
@@ -112,6 +113,12 @@ bool IsNeutral(std::string_view name, const OrderedJson& value) {
            value["type"] == "text";
   }
   if (name == "modalities") return value.is_array() && value.size() == 1 && value[0] == "text";
+  if (name == "kv_transfer_params" && value.is_object()) {
+    // Asks for nothing unless one of the two is true; the rest only says where and how.
+    for (const char* wish : {"do_remote_decode", "do_remote_prefill"})
+      if (value.contains(wish) && !value[wish].is_null() && value[wish] != false) return false;
+    return true;
+  }
   if (name == "best_of" || name == "length_penalty") return value.is_number() && value == 1;
   if (value.is_boolean()) return value == false;
   if (value.is_number()) return value == 0;

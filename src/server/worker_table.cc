@@ -15,6 +15,26 @@ std::string_view DutyName(WorkerDuty duty) {
   return duty == WorkerDuty::kPrefill ? "prefill" : "decode";
 }
 
+// Where to pull over a connector ("shm"), or by a plan ("kv=shm,state=tcp" ->
+// "kv=shm:@x,state=tcp:.."). Nothing if the worker does not serve one of them.
+std::optional<std::string> EndpointFor(const std::string& connector,
+                                       const std::map<std::string, std::string>& handoff) {
+  std::string out;
+  for (size_t begin = 0; begin <= connector.size();) {
+    const size_t end = std::min(connector.find(',', begin), connector.size());
+    const std::string rule = connector.substr(begin, end - begin);
+    const size_t equals = rule.find('=');
+    const std::string name = equals == std::string::npos ? rule : rule.substr(equals + 1);
+    const auto endpoint = handoff.find(name);
+    if (endpoint == handoff.end()) return std::nullopt;
+    if (!out.empty()) out += ",";
+    if (equals != std::string::npos) out += rule.substr(0, equals + 1);
+    out += endpoint->second;
+    begin = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 WorkerTable::WorkerTable(Options options) : options_(std::move(options)) {
@@ -128,9 +148,9 @@ std::optional<WorkerTable::PrefillPick> WorkerTable::PickPrefill(WorkerIndex dec
     if (w.address == workers_[decode].address) continue;
     if (best && w.in_flight >= workers_[best->worker].in_flight) continue;
     for (const std::string& connector : options_.connectors) {
-      const auto endpoint = w.info.handoff.find(connector);
-      if (endpoint == w.info.handoff.end()) continue;
-      best = PrefillPick{i, endpoint->second};
+      const auto endpoint = EndpointFor(connector, w.info.handoff);
+      if (!endpoint.has_value()) continue;
+      best = PrefillPick{i, *endpoint};
       break;
     }
   }

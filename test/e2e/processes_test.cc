@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "cli/cluster.h"
+#include "cli/process.h"
 #include "gtest/gtest.h"
 #include "support/deployment.h"
 
@@ -117,7 +118,9 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
   const std::string dir = SourcePath(GetParam());
   auto model = LoadModel(dir);
   const Layout& layout = model->layout();
-  for (const std::string connector : ConnectorsAcrossHubs()) {
+  auto connectors = ConnectorsAcrossHubs();
+  connectors.push_back("kv=shm,state=tcp");
+  for (const std::string connector : connectors) {
     auto cluster = StartCluster(dir, connector);
     for (const auto& [greedy, count] : {std::pair(true, 1), {false, 1}, {true, 8}, {false, 8}}) {
       auto requests = Requests(*model, static_cast<size_t>(count), greedy);
@@ -143,7 +146,8 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
             EXPECT_LE(usage["local_prefill_tokens"].get<int64_t>(), 16);
             ASSERT_EQ(usage["handoffs"].size(), 1u) << usage;
             const Json& h = usage["handoffs"][0];
-            EXPECT_EQ(h["connector"], connector);
+            const bool mixed = connector.find('=') != std::string::npos;
+            EXPECT_EQ(h["connector"], !mixed ? connector : !layout.has_state() ? "shm" : "shm+tcp");
             EXPECT_EQ(h["state_bytes"].get<uint64_t>(), layout.state_payload_bytes());
             EXPECT_EQ(h["kv_bytes"].get<uint64_t>(),
                       layout.KvPayloadBytes(static_cast<uint64_t>(g)));
@@ -220,6 +224,59 @@ TEST_F(DemoProcesses, KillsAtAnyMomentLoseNothing) {
   EXPECT_GT(served.load(), kills);
   std::printf("%d kills, %d requests, %d wrong, %d lost\n", kills, served.load(), wrong.load(),
               lost.load());
+}
+
+// A worker that is there and answers nothing: the router cuts its requests off and another decode
+// worker goes on with the same tokens. The stopped one stays stopped, so only the cutoff can end
+// this.
+TEST_F(DemoProcesses, AHungDecodeWorkerIsCutOffAndItsRequestGoesOnElsewhere) {
+  const auto second_port = cli::FreePort();
+  ASSERT_TRUE(second_port.ok());
+  const std::string second_url = "http://127.0.0.1:" + std::to_string(*second_port);
+  auto second = cli::ChildProcess::Start(BATON_BINARY,
+                                         {"serve", dir_, "--role", "decode", "--host", "127.0.0.1",
+                                          "--port", std::to_string(*second_port)},
+                                         ::testing::TempDir() + "/decode2.log");
+  ASSERT_TRUE(second.ok()) << second.status();
+  ClusterOptions options;
+  options.binary = BATON_BINARY;
+  options.model_dir = dir_;
+  options.port = 0;
+  options.connector = "shm";
+  options.router_flags = {
+      "--decode", second_url, "--health-interval-ms", "100", "--health-timeout-ms", "1000"};
+  options.log_dir = ::testing::TempDir();
+  BlockingHttp http;
+  auto cluster = Cluster::Start(options, &http);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  auto requests = Requests(*model_, 1, false);
+  requests[0].sampling.max_tokens = 1500;
+  const auto truths = Cold(model_, requests);
+  Reply reply;
+  std::thread client([&] {
+    BlockingHttp mine;
+    reply = Complete(&mine, (*cluster)->url(), Body(requests[0]));
+  });
+  // Whoever decodes it is stopped in the middle.
+  pid_t hung = 0;
+  for (int i = 0; i < 2000 && hung == 0; ++i) {
+    const std::pair<std::string, pid_t> workers[] = {{(*cluster)->decode_url(), (*cluster)->pid(1)},
+                                                     {second_url, (*second)->pid()}};
+    for (const auto& [url, pid] : workers) {
+      const auto metrics = http.Get(url + "/metrics");
+      if (metrics.ok() && metrics->body.find("baton:num_requests_running{model_name=\"demo\"} 1") !=
+                              std::string::npos)
+        hung = pid;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  ASSERT_NE(hung, 0) << "the request ended before it could be disturbed";
+  kill(hung, SIGSTOP);
+  client.join();
+  kill(hung, SIGCONT);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(reply.tokens, truths[0].tokens);
+  EXPECT_EQ(reply.hash, truths[0].hash);
 }
 
 TEST_F(DemoProcesses, ManyStreamsAtOnce) {

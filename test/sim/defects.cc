@@ -96,8 +96,15 @@ BATON_WRAP(
       verifier, expected, claim, landed);
 }
 
-BATON_WRAP(uint64_t, _ZN5baton11Destination5AbortEb, baton::Destination* self, bool quiet) {
-  return __real__ZN5baton11Destination5AbortEb(self, quiet || On(Defect::kQuietBelieved));
+BATON_WRAP(void,
+           _ZN5baton11Destination7SuspectERKNS_10BundlePartERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt10shared_ptrINS_11WritersLeftEE,
+           baton::Destination* self,
+           const baton::BundlePart& part,
+           const std::string& connector,
+           std::shared_ptr<baton::WritersLeft> writers) {
+  if (!On(Defect::kQuietBelieved))
+    __real__ZN5baton11Destination7SuspectERKNS_10BundlePartERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt10shared_ptrINS_11WritersLeftEE(
+        self, part, connector, writers);
 }
 
 BATON_WRAP(void, _ZN5baton10GrantTable9RevokeAllEv, baton::GrantTable* self) {

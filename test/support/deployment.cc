@@ -117,6 +117,7 @@ engine::WorkerOptions Deployment::Options(bool prefill) const {
   o.engine.threads = options_.threads;
   o.engine.token_budget = options_.token_budget;
   o.engine.serve_from_cache_only = !prefill;
+  o.engine.hint_peers = {"*"};
   o.memory.slots = options_.slots;
   o.memory.blocks = options_.blocks;
   o.hub = const_cast<InprocHub*>(&hub_);

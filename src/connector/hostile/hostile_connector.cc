@@ -27,11 +27,14 @@ class HostileLink final : public Link {
   Link* inner() { return inner_.get(); }
   const Attack* attack() const { return attack_.get(); }
   const Frame& offer() const { return offer_; }
+  // What honest pulls have landed on this link, for a capture.
+  absl::flat_hash_map<PartKey, std::vector<std::byte>>& landed() { return landed_; }
 
  private:
   const std::unique_ptr<Link> inner_;
   const std::shared_ptr<const Attack> attack_;
   Frame offer_;  // as it came
+  absl::flat_hash_map<PartKey, std::vector<std::byte>> landed_;
 };
 
 }  // namespace
@@ -91,11 +94,14 @@ PullOutcome HostileConnector::Pull(Link& link,
   PullOutcome outcome = call.Honest();
   MutexLock lock(&mu_);
   if (!capture_ || !outcome.status.ok() || extents.empty()) return outcome;
+  for (const ReadExtent& e : extents)
+    hostile.landed()[e.part].assign(e.destination.begin(), e.destination.end());
+  // Blocks that come before the offer belong to the same capture.
+  if (hostile.offer().payload.empty()) return outcome;
   auto captured = std::make_shared<CapturedPull>();
   captured->state_id = extents[0].state_id;
   captured->offer = hostile.offer();
-  for (const ReadExtent& e : extents)
-    captured->parts[e.part].assign(e.destination.begin(), e.destination.end());
+  for (auto& [key, bytes] : hostile.landed()) captured->parts[key] = std::move(bytes);
   captured_ = std::move(captured);
   capture_ = false;
   return outcome;

@@ -15,6 +15,14 @@ void HostileProvider::Arm(SourceAttack attack, int times) {
 StatusOr<std::unique_ptr<ServedBundle>> HostileProvider::Provide(const Ask& ask,
                                                                  Instant deadline,
                                                                  const CancelToken& cancel) {
+  return ProvideStreaming(ask, deadline, cancel, nullptr);
+}
+
+StatusOr<std::unique_ptr<ServedBundle>> HostileProvider::ProvideStreaming(
+    const Ask& ask,
+    Instant deadline,
+    const CancelToken& cancel,
+    const std::shared_ptr<BlockStream>& stream) {
   std::shared_ptr<const SourceAttack> attack;
   {
     MutexLock lock(&mu_);
@@ -23,10 +31,12 @@ StatusOr<std::unique_ptr<ServedBundle>> HostileProvider::Provide(const Ask& ask,
       attack = attack_;
     }
   }
-  if (attack == nullptr) return inner_->Provide(ask, deadline, cancel);
+  if (attack == nullptr) return inner_->ProvideStreaming(ask, deadline, cancel, stream);
   Ask changed = ask;
   if (attack->ask != nullptr) attack->ask(&changed);
-  BATON_ASSIGN_OR_RETURN(auto bundle, inner_->Provide(changed, deadline, cancel));
+  BATON_ASSIGN_OR_RETURN(auto bundle,
+                         inner_->ProvideStreaming(changed, deadline, cancel,
+                                                  attack->ask == nullptr ? stream : nullptr));
   if (attack->bundle != nullptr) attack->bundle(ask, bundle.get());
   return bundle;
 }

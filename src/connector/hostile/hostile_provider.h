@@ -29,6 +29,11 @@ class HostileProvider final : public BundleProvider {
   StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
                                                   Instant deadline,
                                                   const CancelToken& cancel) override;
+  StatusOr<std::unique_ptr<ServedBundle>> ProvideStreaming(
+      const Ask& ask,
+      Instant deadline,
+      const CancelToken& cancel,
+      const std::shared_ptr<BlockStream>& stream) override;
 
  private:
   BundleProvider* inner_;

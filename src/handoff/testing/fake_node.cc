@@ -219,6 +219,7 @@ StatusOr<std::unique_ptr<FakeBundle>> FakeBundle::Make(FakeNode* node, const Con
   SealRequest request;
   request.claim = blocks_of.Identity();
   request.live = &live;
+  request.state_id = content.state_id;
   request.slot = bundle->slot.bytes();
   for (size_t g = 0; g < node->layout().groups().size(); ++g) {
     bundle->block_digests.emplace_back();
@@ -310,8 +311,37 @@ void FakeBundle::OnEnd(ServeEnd end) {
 }
 
 StatusOr<std::unique_ptr<ServedBundle>> FakeProvider::Provide(const Ask& ask,
-                                                              Instant,
+                                                              Instant deadline,
                                                               const CancelToken& cancel) {
+  return ProvideStreaming(ask, deadline, cancel, nullptr);
+}
+
+Status FakeProvider::Stream(FakeBundle* bundle, BlockStream* stream) {
+  const Layout& layout = node_->layout();
+  const uint64_t boundary = bundle->seal.identity.boundary;
+  for (size_t batch = 0; batch < early_batches; ++batch) {
+    std::vector<EarlyBlock> blocks;
+    for (size_t g = 0; g < bundle->block_handles.size(); ++g) {
+      const size_t n = bundle->block_handles[g].size();
+      for (size_t b = batch * n / early_batches; b < (batch + 1) * n / early_batches; ++b) {
+        BATON_ASSIGN_OR_RETURN(BlockLease lease, node_->pools().blocks[g]->Acquire(
+                                                     bundle->block_handles[g][b], LeaseFor::kSend));
+        blocks.push_back(
+            {g, layout.FirstBlock(g, boundary) + b, bundle->block_digests[g][b], std::move(lease)});
+      }
+    }
+    if (tamper_early != nullptr) tamper_early(&blocks);
+    stream->Add(bundle->seal.state_id, std::move(blocks));
+    if (between != nullptr) between(batch, bundle, stream);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<ServedBundle>> FakeProvider::ProvideStreaming(
+    const Ask& ask,
+    Instant,
+    const CancelToken& cancel,
+    const std::shared_ptr<BlockStream>& stream) {
   ++asked;
   if (before != nullptr) BATON_RETURN_IF_ERROR(before(ask, cancel));
   FakeBundle::Content content;
@@ -322,6 +352,7 @@ StatusOr<std::unique_ptr<ServedBundle>> FakeProvider::Provide(const Ask& ask,
   BATON_ASSIGN_OR_RETURN(auto bundle, FakeBundle::Make(node_, content));
   bundle->on_end = [this](ServeEnd end) { ++ended[static_cast<int>(end)]; };
   if (tamper != nullptr) tamper(bundle.get());
+  if (stream != nullptr) BATON_RETURN_IF_ERROR(Stream(bundle.get(), stream.get()));
   return std::unique_ptr<ServedBundle>(std::move(bundle));
 }
 

@@ -97,6 +97,7 @@ class FakeBundle : public ServedBundle {
     // True: sealing compares the claim with a record of state_tokens, as an engine does. False:
     // with a record of `tokens`, as an engine does whose bookkeeping has gone wrong.
     bool honest_record = true;
+    StateId state_id = {};  // zero: a random one
   };
   // Reserves, fills, seals and leases.
   static StatusOr<std::unique_ptr<FakeBundle>> Make(FakeNode* node, const Content& content);
@@ -125,14 +126,25 @@ class FakeProvider final : public BundleProvider {
   StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
                                                   Instant deadline,
                                                   const CancelToken& cancel) override;
+  StatusOr<std::unique_ptr<ServedBundle>> ProvideStreaming(
+      const Ask& ask,
+      Instant deadline,
+      const CancelToken& cancel,
+      const std::shared_ptr<BlockStream>& stream) override;
   // Set before serving. `before` may block or fail; `tamper` may change the bundle.
   std::function<Status(const Ask&, const CancelToken&)> before;
   std::function<void(FakeBundle*)> tamper;
   std::function<void(FakeBundle::Content*)> content;
+  // Blocks of each group to hand over early, in so many batches; `between` runs after each, before
+  // the next. 0: all at the end.
+  size_t early_batches = 0;
+  std::function<void(size_t batch, FakeBundle*, BlockStream*)> between;
+  std::function<void(std::vector<EarlyBlock>*)> tamper_early;
   std::atomic<int> asked{0};
   std::atomic<int> ended[5] = {};  // by ServeEnd
 
  private:
+  Status Stream(FakeBundle* bundle, BlockStream* stream);
   FakeNode* node_;
 };
 

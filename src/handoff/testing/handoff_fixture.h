@@ -74,17 +74,27 @@ class HandoffFixture : public ::testing::Test {
     server_options_.self = source_->self();
     server_options_.regions = {source_->region()};
     server_ = std::make_unique<HandoffServer>(server_options_, provider);
-    const std::string name = "baton-test-" + RandomBytes<StateId>().Hex();
-    const std::string address = scheme_ == "tcp" || scheme_ == "ucx" ? "127.0.0.1:0"
-                                : scheme_ == "shm"                   ? "@" + name
+    std::vector<std::string> schemes = more_schemes_;
+    schemes.insert(schemes.begin(), scheme_);
+    for (const std::string& scheme : schemes) {
+      const std::string name = "baton-test-" + RandomBytes<StateId>().Hex();
+      const std::string address = scheme == "tcp" || scheme == "ucx" ? "127.0.0.1:0"
+                                  : scheme == "shm"                  ? "@" + name
                                                                      : name;
-    const Status status = server_->AddListener(scheme_ + ":" + address);
-    ASSERT_TRUE(status.ok()) << status;
+      const Status status = server_->AddListener(scheme + ":" + address);
+      ASSERT_TRUE(status.ok()) << status;
+    }
     endpoint_ = server_->endpoints()[0];
     server_->Start();
     client_ = std::make_unique<HandoffClient>(client_options_);
   }
   const std::string& endpoint() const { return endpoint_; }
+  // The server's endpoint of this scheme.
+  std::string EndpointOf(const std::string& scheme) const {
+    for (const std::string& e : server_->endpoints())
+      if (e.starts_with(scheme + ":")) return e;
+    return "";
+  }
 
   PullRequest NewRequest(std::vector<TokenId> tokens) {
     return receiver_->NewRequest(endpoint(), std::move(tokens), Attempt(++attempts_),
@@ -153,6 +163,7 @@ class HandoffFixture : public ::testing::Test {
   }
 
   const std::string scheme_;
+  std::vector<std::string> more_schemes_;  // also listened on
   MonotonicClock clock_;
   InprocHub hub_;
   Layout layout_ = SmallLayout();
