@@ -28,6 +28,8 @@ std::string SchemeOf(const std::string& endpoint) {
 }  // namespace
 
 void Core::Admit() {
+  if (preempted_ && !(running_.empty() && pulling_.empty() && NothingPinned())) return;
+  preempted_ = false;
   while (!waiting_.empty() &&
          static_cast<int64_t>(running_.size() + pulling_.size()) < options_.max_num_seqs) {
     SequencePtr s = std::move(waiting_.front());
@@ -333,6 +335,7 @@ bool Core::NothingPinned() const {
 }
 
 void Core::ReleaseMemory(Sequence* s) {
+  preempted_ = false;
   DropRolling(s);
   WithdrawBlocks(s);
   auto report = [](const Status& status) {
@@ -357,6 +360,7 @@ void Core::Preempt(Sequence* s) {
   stats_.preemptions.fetch_add(1);
   ReleaseMemory(s);
   s->phase = Phase::kWaiting;
+  preempted_ = true;
 }
 
 }  // namespace baton::engine

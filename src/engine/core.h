@@ -94,6 +94,8 @@ class Core {
   void Step();
   // One bounded piece of compaction. True if there is more to do.
   bool Compact(uint64_t bytes_max);
+  // Something outside has ended that may have held memory: a preempted sequence may try again.
+  void MemoryMayBeFree() { preempted_ = false; }
   bool HasWaiting() const { return !waiting_.empty(); }
   bool HasRunnable() const { return !running_.empty(); }
   bool Empty() const { return waiting_.empty() && running_.empty() && pulling_.empty(); }
@@ -181,6 +183,9 @@ class Core {
   std::vector<const Sequence*> finished_;  // of running_, dropped at the end of the step
   std::vector<float> logits_;
   uint64_t next_attempt_ = 1;
+  // A sequence gave way. Before anything has been given back, admitting it again would only take it
+  // to the same end: the engine would go round at full speed while a pull or a peer holds memory.
+  bool preempted_ = false;
 };
 
 }  // namespace baton::engine

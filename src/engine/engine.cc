@@ -297,6 +297,7 @@ void Engine::Main() {
       continue;
     }
     scattered = true;
+    if (!work.empty()) core_->MemoryMayBeFree();
     for (auto& fn : work) fn(*core_);
     core_->Admit();
     core_->Step();

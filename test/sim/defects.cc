@@ -26,11 +26,13 @@ constexpr Row kRows[kDefects] = {
     {"attempt", "the offer's attempt is not compared"},
     {"epoch", "the offer's epoch is not compared"},
     {"landed", "planned, posted and landed bytes are not compared"},
+    {"fresh-memory", "a dead connector's share moves into the memory it was given"},
     {"lease-pin", "compaction does not look whether a unit is leased"},
     {"generation", "a handle's generation is not compared"},
     {"fill", "a reserved unit is not cleared"},
     {"verify-nothing", "a landed bundle is taken as it came"},
     {"quiet-believed", "an aborted pull frees units that a connector may still write"},
+    {"proof-not-asked", "quarantined units are never asked for their proof of quiet"},
     {"revoke-forgotten", "the source lets go of a bundle and leaves it granted"},
     {"reference-forgotten", "a reference to a shared block is not dropped"},
     {"unpin-forgotten", "a lease ends and leaves the unit pinned"},
@@ -54,6 +56,7 @@ Checks ChecksFor(std::optional<Defect> defect) {
   if (defect == Defect::kAttempt) return ChecksForTesting::Without({Check::kAttempt});
   if (defect == Defect::kEpoch) return ChecksForTesting::Without({Check::kEpoch});
   if (defect == Defect::kLanded) return ChecksForTesting::Without({Check::kLanded});
+  if (defect == Defect::kFreshMemory) return ChecksForTesting::Without({Check::kFreshMemory});
   return {};
 }
 
@@ -96,15 +99,20 @@ BATON_WRAP(
       verifier, expected, claim, landed);
 }
 
-BATON_WRAP(void,
-           _ZN5baton11Destination7SuspectERKNS_10BundlePartERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt10shared_ptrINS_11WritersLeftEE,
-           baton::Destination* self,
-           const baton::BundlePart& part,
-           const std::string& connector,
-           std::shared_ptr<baton::WritersLeft> writers) {
+BATON_WRAP(
+    void,
+    _ZN5baton11Destination7SuspectERKNS_10BundlePartERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt10shared_ptrINS_11WritersLeftEE,
+    baton::Destination* self,
+    const baton::BundlePart& part,
+    const std::string& connector,
+    std::shared_ptr<baton::WritersLeft> writers) {
   if (!On(Defect::kQuietBelieved))
     __real__ZN5baton11Destination7SuspectERKNS_10BundlePartERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt10shared_ptrINS_11WritersLeftEE(
-        self, part, connector, writers);
+        self, part, connector, std::move(writers));
+}
+
+BATON_WRAP(size_t, _ZN5baton10Quarantine5SweepEv, baton::Quarantine* self) {
+  return On(Defect::kProofNotAsked) ? 0 : __real__ZN5baton10Quarantine5SweepEv(self);
 }
 
 BATON_WRAP(void, _ZN5baton10GrantTable9RevokeAllEv, baton::GrantTable* self) {

@@ -22,11 +22,13 @@ enum class Defect : uint8_t {
   kAttempt,
   kEpoch,
   kLanded,
+  kFreshMemory,
   kLeasePin,  // pool checks off
   kGeneration,
   kFill,
   kVerifyNothing,  // lines left out or changed, by wrap
   kQuietBelieved,
+  kProofNotAsked,
   kRevokeForgotten,
   kReferenceForgotten,
   kUnpinForgotten,
@@ -35,7 +37,7 @@ enum class Defect : uint8_t {
   kPartForgotten,
   kLastTokenForgotten,
 };
-inline constexpr size_t kDefects = 17;
+inline constexpr size_t kDefects = 19;
 std::string_view DefectName(Defect defect);
 // What the line does, or fails to do.
 std::string_view DefectText(Defect defect);

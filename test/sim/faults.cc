@@ -11,8 +11,9 @@ std::string_view FaultName(Fault fault) {
 }
 
 std::string_view StageName(Stage stage) {
-  constexpr std::string_view kNames[kStages] = {"connect", "hello", "ask",    "provide",
-                                                "offer",   "pull",  "verify", "release"};
+  constexpr std::string_view kNames[kStages] = {"connect", "hello",  "ask",        "join",
+                                                "provide", "blocks", "early pull", "offer",
+                                                "pull",    "verify", "release"};
   return kNames[static_cast<size_t>(stage)];
 }
 
@@ -39,7 +40,7 @@ bool Applies(Fault fault, Stage stage) {
     case Fault::kMisdirectLayer:
     case Fault::kLateRead:
     case Fault::kLateWrite:
-      return stage == Stage::kPull;
+      return stage == Stage::kPull || stage == Stage::kEarlyPull;
   }
   return false;
 }
@@ -62,9 +63,9 @@ FaultPlan::FaultPlan(uint64_t seed) : rng_(seed ^ 0xFA017ull) {
 bool FaultPlan::Draw(Fault fault, Stage stage) {
   double rate = rate_[static_cast<size_t>(fault)];
   if (rate == 0 || stopped_ || !Applies(fault, stage)) return false;
-  // Few conversations come so far; a pull draws for every part.
-  if (stage == Stage::kVerify || stage == Stage::kRelease) rate *= 4;
-  if (stage == Stage::kPull) rate *= 0.3;
+  // Few conversations come far, and a pull draws for every part.
+  constexpr double kWeights[kStages] = {0.4, 0.4, 0.5, 0.7, 1, 1.2, 3, 1, 0.6, 4, 4};
+  rate *= kWeights[static_cast<size_t>(stage)];
   return rng_.Uniform() < rate;
 }
 

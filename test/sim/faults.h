@@ -39,13 +39,16 @@ enum class Stage : uint8_t {
   kConnect,
   kHello,
   kAsk,
-  kProvide,  // the source computes
+  kJoin,       // a further link of the same hand-off
+  kProvide,    // the source computes
+  kBlocks,     // blocks offered meanwhile, and the turn given back
+  kEarlyPull,  // pulls before the offer
   kOffer,
   kPull,
   kVerify,
   kRelease,
 };
-inline constexpr size_t kStages = 8;
+inline constexpr size_t kStages = 11;
 std::string_view StageName(Stage stage);
 
 // Whether the fault can happen there at all: a connection has no payload to tear.

@@ -57,6 +57,7 @@ class SimSourceLink final : public SimLink<SourceLink> {
   }
   void RevokeAll() override {
     session_->grants.RevokeAll();
+    session_->granted.clear();
     session_->revoked = true;
   }
   // The receiver's pull copies by itself.
@@ -65,8 +66,8 @@ class SimSourceLink final : public SimLink<SourceLink> {
 
 class SimListener final : public Listener {
  public:
-  SimListener(Network* net, std::string address, std::shared_ptr<Network::ListenerCore> core)
-      : net_(net), address_(std::move(address)), core_(std::move(core)) {}
+  SimListener(Network* net, std::string endpoint, std::shared_ptr<Network::ListenerCore> core)
+      : net_(net), endpoint_(std::move(endpoint)), core_(std::move(core)) {}
   ~SimListener() override { Close(); }
   StatusOr<std::unique_ptr<SourceLink>> Accept() override {
     while (core_->backlog.empty()) {
@@ -75,12 +76,12 @@ class SimListener final : public Listener {
     }
     SessionPtr session = std::move(core_->backlog.front());
     core_->backlog.pop_front();
-    net_->Bind(session.get());
+    net_->Bind(session.get(), kSource);
     return std::unique_ptr<SourceLink>(
         std::make_unique<SimSourceLink>(net_, std::move(session), kSource));
   }
   void Close() override {
-    net_->Unlisten(address_, core_.get());
+    net_->Unlisten(endpoint_, core_.get());
     core_->closed = true;
     while (!core_->backlog.empty()) {
       const SessionPtr session = std::move(core_->backlog.front());
@@ -89,24 +90,26 @@ class SimListener final : public Listener {
     }
     net_->scheduler().Wake(core_.get(), /*all=*/true);
   }
-  std::string endpoint() const override { return "sim:" + address_; }
-  std::string_view connector_name() const override { return "sim"; }
+  std::string endpoint() const override { return endpoint_; }
+  std::string_view connector_name() const override {
+    return std::string_view(endpoint_).substr(0, endpoint_.find(':'));
+  }
 
  private:
   Network* const net_;
-  const std::string address_;
+  const std::string endpoint_;
   const std::shared_ptr<Network::ListenerCore> core_;
 };
 
 class SimConnector final : public Connector {
  public:
-  SimConnector(Network* net, MachinePtr machine) : net_(net), machine_(std::move(machine)) {}
-  std::string_view name() const override { return "sim"; }
+  SimConnector(Network* net, std::string scheme, MachinePtr machine)
+      : net_(net), scheme_(std::move(scheme)), machine_(std::move(machine)) {}
+  std::string_view name() const override { return scheme_; }
   StatusOr<std::unique_ptr<Link>> Connect(const std::string& endpoint,
                                           Instant deadline,
                                           const CancelToken& cancel) override {
-    BATON_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
-    return net_->Connect(machine_, parsed.address, deadline, cancel);
+    return net_->Connect(machine_, endpoint, deadline, cancel);
   }
   PullOutcome Pull(Link& link, std::span<const ReadExtent> extents, Instant deadline) override {
     return net_->Pull(static_cast<SimLink<Link>&>(link).session(), extents, deadline);
@@ -114,6 +117,7 @@ class SimConnector final : public Connector {
 
  private:
   Network* const net_;
+  const std::string scheme_;
   const MachinePtr machine_;
 };
 

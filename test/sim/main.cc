@@ -44,7 +44,8 @@ struct Flags {
 // What a child process tells its parent; plain bytes through a pipe.
 struct Totals {
   uint64_t seeds = 0, events = 0, switches = 0, requests = 0, verified = 0, rejected = 0;
-  uint64_t cancelled = 0, restarts = 0, moves = 0, failovers = 0, clean = 0, short_runs = 0;
+  uint64_t cancelled = 0, restarts = 0, moves = 0, failovers = 0, early = 0, shares = 0, clean = 0,
+           short_runs = 0;
   uint64_t failed = 0, first_failed = 0;
   FaultTable faults;
   char violation[400] = {};
@@ -60,6 +61,8 @@ struct Totals {
     restarts += r.restarts;
     moves += r.moves;
     failovers += r.failovers;
+    early += r.early_blocks;
+    shares += r.shares_moved;
     clean += r.clean;
     short_runs += r.events < events_min;
     faults.Add(r.faults);
@@ -71,7 +74,8 @@ struct Totals {
   void Add(const Totals& o) {
     seeds += o.seeds, events += o.events, switches += o.switches, requests += o.requests;
     verified += o.verified, rejected += o.rejected, cancelled += o.cancelled;
-    restarts += o.restarts, moves += o.moves, failovers += o.failovers, clean += o.clean;
+    restarts += o.restarts, moves += o.moves, failovers += o.failovers, early += o.early,
+        shares += o.shares, clean += o.clean;
     short_runs += o.short_runs;
     faults.Add(o.faults);
     if (o.failed != 0 && (failed == 0 || o.first_failed < first_failed)) {
@@ -135,18 +139,18 @@ Totals RunSeeds(const Flags& flags) {
 uint64_t PrintTable(const FaultTable& table) {
   std::printf("%-17s", "");
   for (size_t s = 0; s < kStages; ++s)
-    std::printf("%9s", std::string(StageName(static_cast<Stage>(s))).c_str());
+    std::printf("%11s", std::string(StageName(static_cast<Stage>(s))).c_str());
   std::printf("\n");
   uint64_t least = UINT64_MAX;
   for (size_t f = 0; f < kFaults; ++f) {
     std::printf("%-17s", std::string(FaultName(static_cast<Fault>(f))).c_str());
     for (size_t s = 0; s < kStages; ++s) {
       if (!Applies(static_cast<Fault>(f), static_cast<Stage>(s))) {
-        std::printf("%9s", "-");
+        std::printf("%11s", "-");
         continue;
       }
       least = std::min(least, table.fired[f][s]);
-      std::printf("%9llu", static_cast<unsigned long long>(table.fired[f][s]));
+      std::printf("%11llu", static_cast<unsigned long long>(table.fired[f][s]));
     }
     std::printf("\n");
   }
@@ -160,9 +164,10 @@ int Seeds(const Flags& flags) {
               n(t.clean), n(t.events), n(t.switches));
   std::printf(
       "%llu requests, %llu cancelled; hand-offs: %llu verified, %llu refused; %llu restarts, "
-      "%llu failovers, %llu moves\n\n",
+      "%llu failovers, %llu moves\n%llu blocks landed early, %llu parts moved to another "
+      "connector\n\n",
       n(t.requests), n(t.cancelled), n(t.verified), n(t.rejected), n(t.restarts), n(t.failovers),
-      n(t.moves));
+      n(t.moves), n(t.early), n(t.shares));
   const uint64_t least = PrintTable(t.faults);
   std::printf("\n");
   bool ok = t.failed == 0;

@@ -18,6 +18,12 @@ Stage StageOf(FrameType type) {
       return Stage::kHello;
     case FrameType::kAsk:
       return Stage::kAsk;
+    case FrameType::kJoin:
+    case FrameType::kJoined:
+      return Stage::kJoin;
+    case FrameType::kBlocks:
+    case FrameType::kNext:
+      return Stage::kBlocks;
     case FrameType::kRelease:
       return Stage::kRelease;
     default:
@@ -33,6 +39,14 @@ std::string_view NameOf(FrameType type) {
       return "ASK";
     case FrameType::kOffer:
       return "OFFER";
+    case FrameType::kBlocks:
+      return "BLOCKS";
+    case FrameType::kNext:
+      return "NEXT";
+    case FrameType::kJoin:
+      return "JOIN";
+    case FrameType::kJoined:
+      return "JOINED";
     case FrameType::kRelease:
       return "RELEASE";
     case FrameType::kError:
@@ -59,22 +73,19 @@ Network::~Network() { Stop(); }
 
 std::string Network::NameOf(const Session& s) {
   return absl::StrCat("#", s.id, " ", s.machine[kReceiver]->name, "<-", s.machine[kSource]->name,
-                      s.facts.ask.has_value() ? " " + s.facts.ask->label : "");
+                      s.facts->ask.has_value() ? " " + s.facts->ask->label : "");
 }
 
 Session* Network::Current() {
   const auto it = bound_.find(scheduler_->running());
-  return it == bound_.end() ? nullptr : it->second;
+  return it == bound_.end() ? nullptr : it->second.first;
 }
 
 void Network::Forget(Session* session, Side side) {
   Close(*session, side);
-  std::erase_if(bound_, [&](const auto& b) {
-    return b.second == session && (side == kReceiver || b.first == scheduler_->running());
-  });
+  std::erase_if(bound_, [&](const auto& b) { return b.second == std::make_pair(session, side); });
   if (--ends_[session->id] == 0) {
     ends_.erase(session->id);
-    std::erase_if(bound_, [&](const auto& b) { return b.second == session; });
     sessions_.erase(session->id);
   }
 }
@@ -154,7 +165,8 @@ Session::Item Network::Flip(const Frame& frame) {
   }
   const uint64_t bit = rng.Below(item.frame.payload.size() * 8);
   item.frame.payload[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
-  if (kind == 2 && frame.type == FrameType::kOffer && frame.payload.size() > 8) {
+  const bool hashed = frame.type == FrameType::kOffer || frame.type == FrameType::kBlocks;
+  if (kind == 2 && hashed && frame.payload.size() > 8) {
     const size_t body = frame.payload.size() - 8;
     const uint64_t hash = OfferHash(AsBytes(item.frame.payload).first(body));
     std::memcpy(item.frame.payload.data() + body, &hash, 8);
@@ -174,11 +186,9 @@ Session* Network::OtherThan(const Session& s) {
 Status Network::Send(Session& s, Side side, const Frame& frame) {
   const auto reader = static_cast<Side>(1 - side);
   const SessionPtr self = sessions_.at(s.id);
+  Bind(&s, side);
   if (s.closed[side] || s.ended[side]) return Gone(s, side);
-  if (side == kReceiver && frame.type == FrameType::kAsk) {
-    auto ask = DecodeAsk(frame);
-    if (ask.ok()) s.facts.ask = *std::move(ask);
-  }
+  if (side == kReceiver) Note(s, frame);
   if (side == kReceiver && frame.type == FrameType::kRelease) hooks_.committed(s);
   const Stage stage = StageOf(frame.type);
   trace_->Event("send", s.id, static_cast<uint64_t>(frame.type), [&] {
@@ -227,10 +237,12 @@ Status Network::Send(Session& s, Side side, const Frame& frame) {
     s.last_arrival[reader] = at;
   }
   Deliver(target, reader, item, at);
-  if (side == kSource && (stage == Stage::kHello || frame.type == FrameType::kOffer)) {
-    const std::string key = stage == Stage::kHello || !s.facts.ask.has_value()
-                                ? s.machine[kSource]->name
-                                : s.facts.ask->label;
+  if (side == kSource && (stage == Stage::kHello || frame.type == FrameType::kOffer ||
+                          frame.type == FrameType::kBlocks)) {
+    const std::string key =
+        absl::StrCat(std::string(sim::NameOf(frame.type)), " ",
+                     stage == Stage::kHello || !s.facts->ask.has_value() ? s.machine[kSource]->name
+                                                                         : s.facts->ask->label);
     Frame& earlier = stale_[key];
     if (!earlier.payload.empty() && earlier.payload != frame.payload && happens(Fault::kDuplicate))
       Deliver(target, reader, {earlier, absl::OkStatus(), false}, at - Duration(1));
@@ -241,8 +253,21 @@ Status Network::Send(Session& s, Side side, const Frame& frame) {
   return absl::OkStatus();
 }
 
+// What the receiver says of itself.
+void Network::Note(Session& s, const Frame& frame) {
+  if (frame.type == FrameType::kAsk) {
+    auto ask = DecodeAsk(frame);
+    if (ask.ok()) s.facts->ask = *std::move(ask);
+  } else if (frame.type == FrameType::kJoin) {
+    const auto key = DecodeJoin(frame);
+    for (const auto& [id, other] : sessions_)
+      if (key.ok() && other->facts->ask.has_value() && other->facts->ask->join_key == *key)
+        s.facts = other->facts;
+  }
+}
+
 StatusOr<Frame> Network::Receive(Session& s, Side side, Instant deadline) {
-  if (side == kSource) Bind(&s);
+  Bind(&s, side);
   for (;;) {
     if (s.closed[side] || s.broken[side]) return Gone(s, side);
     if (!s.inbox[side].empty()) {
@@ -253,12 +278,12 @@ StatusOr<Frame> Network::Receive(Session& s, Side side, Instant deadline) {
         return item.broken;
       }
       if (side == kReceiver) {
-        if (item.frame.type == FrameType::kHello && !s.facts.hello.has_value()) {
+        if (item.frame.type == FrameType::kHello && !s.facts->hello.has_value()) {
           auto hello = DecodeHello(item.frame);
-          if (hello.ok()) s.facts.hello = *hello;
+          if (hello.ok()) s.facts->hello = *hello;
         } else if (item.frame.type == FrameType::kOffer) {
           auto offer = DecodeOffer(item.frame);
-          if (offer.ok()) s.facts.offer = *std::move(offer);
+          if (offer.ok()) s.facts->offer = *std::move(offer);
         }
       }
       return std::move(item.frame);
@@ -290,40 +315,39 @@ void Network::Close(Session& s, Side side) {
   Deliver(self->second, other, {Frame{}, absl::OkStatus(), /*end=*/true}, at);
 }
 
-void Network::Unlisten(const std::string& address, const ListenerCore* core) {
-  const auto it = listeners_.find(address);
+void Network::Unlisten(const std::string& endpoint, const ListenerCore* core) {
+  const auto it = listeners_.find(endpoint);
   if (it != listeners_.end() && it->second.get() == core) listeners_.erase(it);
 }
 
-std::unique_ptr<Connector> Network::NewConnector(MachinePtr machine) {
-  return std::make_unique<SimConnector>(this, std::move(machine));
+std::unique_ptr<Connector> Network::NewConnector(std::string scheme, MachinePtr machine) {
+  return std::make_unique<SimConnector>(this, std::move(scheme), std::move(machine));
 }
 
 StatusOr<std::unique_ptr<Listener>> Network::Listen(const ListenOptions& options,
                                                     MachinePtr machine) {
-  BATON_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(options.endpoint));
   auto core = std::make_shared<ListenerCore>();
   core->regions = options.regions;
   core->machine = std::move(machine);
-  listeners_[endpoint.address] = core;
-  return std::make_unique<SimListener>(this, endpoint.address, std::move(core));
+  listeners_[options.endpoint] = core;
+  return std::make_unique<SimListener>(this, options.endpoint, std::move(core));
 }
 
 StatusOr<std::unique_ptr<Link>> Network::Connect(const MachinePtr& from,
-                                                 const std::string& address,
+                                                 const std::string& endpoint,
                                                  Instant deadline,
                                                  const CancelToken& cancel) {
   const auto refused = [&](std::string_view why) {
-    return Reject(Reason::kPeerUnavailable, absl::StrCat("sim:", address, ": ", std::string(why)));
+    return Reject(Reason::kPeerUnavailable, absl::StrCat(endpoint, ": ", std::string(why)));
   };
-  auto it = listeners_.find(address);
+  auto it = listeners_.find(endpoint);
   if (!from->up || it == listeners_.end()) return refused("nobody listens");
   auto session = std::make_shared<Session>(it->second->regions, next_session_++);
   session->machine[kReceiver] = from;
   session->machine[kSource] = it->second->machine;
   sessions_[session->id] = session;
   ends_[session->id] = 1;
-  Bind(session.get());
+  Bind(session.get(), kReceiver);
   auto link = std::make_unique<SimLink<Link>>(this, session, kReceiver);
   trace_->Event("connect", session->id, 0, [&] { return NameOf(*session); });
   AtStage(*session, Stage::kConnect);
@@ -336,7 +360,7 @@ StatusOr<std::unique_ptr<Link>> Network::Connect(const MachinePtr& from,
   scheduler_->WaitOn(session.get(), std::min(arrives, deadline));
   if (cancel.stop_requested()) return Reject(Reason::kCancelled, "sim: cancelled");
   if (lost || scheduler_->now() >= deadline) return refused("no answer before the deadline");
-  it = listeners_.find(address);
+  it = listeners_.find(endpoint);
   if (it == listeners_.end() || it->second->machine != session->machine[kSource] || !from->up)
     return refused("nobody listens");
   it->second->backlog.push_back(session);

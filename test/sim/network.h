@@ -1,7 +1,7 @@
-// A transport whose every misfortune is drawn from the seed: scheme "sim". Links carry the frames
-// of the production hand-off, pulls copy from the arenas of the production pools under the
-// production grant table; in between a frame or an extent may be lost, delayed, doubled, overtaken,
-// torn, misdirected, flipped or stalled, a connection may break, a machine may die.
+// Transports whose every misfortune is drawn from the seed: schemes "sim" and "sim2". Links carry
+// the frames of the production hand-off, pulls copy from the arenas of the production pools under
+// the production grant table; in between a frame or an extent may be lost, delayed, doubled,
+// overtaken, torn, misdirected, flipped or stalled, a connection may break, a machine may die.
 //
 // A machine that dies says nothing any more from that instant on: its links are cut, and whatever
 // its fibers still do reaches nobody while they are wound up.
@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct Machine {
   size_t index = 0;
   std::string name;  // "decode1"
   bool up = true;
+  uint64_t never_quiet = 0;  // pulls whose connector will never know that its writers are silent
 };
 using MachinePtr = std::shared_ptr<Machine>;
 
@@ -46,13 +48,13 @@ struct MovedPart {
   uint64_t reported = 0;
 };
 
-// What happened in one conversation, as its receiver was told.
+// What happened in one hand-off, over all its links, as its receiver was told.
 struct Facts {
   std::optional<Ask> ask;
   std::optional<Hello> hello;  // the source's
   std::optional<Offer> offer;
   std::map<uint64_t, MovedPart> moved;  // by part key; the last pull of a part counts
-  bool all_quiet = true;
+  std::set<const std::byte*> suspect;   // destinations some writer may still touch
 };
 
 struct Session {
@@ -83,7 +85,8 @@ struct Session {
   GrantTable grants;
   std::vector<Granted> granted;
   bool revoked = false;
-  Facts facts;
+  // Shared by the links of a hand-off once one has joined the other.
+  std::shared_ptr<Facts> facts = std::make_shared<Facts>();
 };
 using SessionPtr = std::shared_ptr<Session>;
 
@@ -100,8 +103,7 @@ class Network {
   Network(Scheduler* scheduler, Trace* trace, FaultPlan* plan, NetworkHooks hooks);
   ~Network();
 
-  std::unique_ptr<Connector> NewConnector(MachinePtr machine);
-  // Listens as "sim:<address>".
+  std::unique_ptr<Connector> NewConnector(std::string scheme, MachinePtr machine);
   StatusOr<std::unique_ptr<Listener>> Listen(const ListenOptions& options, MachinePtr machine);
   // The machine is dead from now on.
   void Cut(const Machine& machine);
@@ -115,7 +117,6 @@ class Network {
   Session* Current();
 
   // For links and pulls.
-  struct Impl;
   Scheduler& scheduler() { return *scheduler_; }
   Trace& trace() { return *trace_; }
   FaultPlan& plan() { return *plan_; }
@@ -126,10 +127,10 @@ class Network {
   Link::Event WaitReadable(Session& session, Side side, Instant deadline);
   void Close(Session& session, Side side);
   PullOutcome Pull(Session& session, std::span<const ReadExtent> extents, Instant deadline);
-  void Bind(Session* session) { bound_[scheduler_->running()] = session; }
+  void Bind(Session* session, Side side) { bound_[scheduler_->running()] = {session, side}; }
   void Forget(Session* session, Side side);
   StatusOr<std::unique_ptr<Link>> Connect(const MachinePtr& from,
-                                          const std::string& address,
+                                          const std::string& endpoint,
                                           Instant deadline,
                                           const CancelToken& cancel);
   struct ListenerCore {
@@ -138,13 +139,14 @@ class Network {
     std::deque<SessionPtr> backlog;
     bool closed = false;
   };
-  void Unlisten(const std::string& address, const ListenerCore* core);
+  void Unlisten(const std::string& endpoint, const ListenerCore* core);
   static std::string NameOf(const Session& session);
 
  private:
   void Deliver(const SessionPtr& session, Side reader, Session::Item item, Instant when);
   Session::Item Flip(const Frame& frame);
   Session* OtherThan(const Session& session);
+  void Note(Session& session, const Frame& frame);
   void Reset(Session& session);
   // pull.cc
   struct PullRun;
@@ -158,7 +160,7 @@ class Network {
   std::map<std::string, std::shared_ptr<ListenerCore>> listeners_;
   std::map<uint64_t, SessionPtr> sessions_;
   std::map<uint64_t, int> ends_;  // of each session, that have not been destroyed
-  std::map<Fiber*, Session*> bound_;
+  std::map<Fiber*, std::pair<Session*, Side>> bound_;
   // The last frame of its kind that this machine, or this request, was sent: what a buffer that was
   // not cleared would bring again.
   std::map<std::string, Frame> stale_;

@@ -12,18 +12,32 @@ namespace baton::sim {
 
 uint64_t HashOf(ByteSpan bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
+namespace {
+
+// Writes of one pull that come after its return.
+class LateWrites final : public WritersLeft {
+ public:
+  bool Quiet() override { return left == 0; }
+  int left = 0;
+};
+
+}  // namespace
+
 struct Network::PullRun {
   Network& net;
   Session& s;
   std::span<const ReadExtent> extents;
   Instant deadline;
   PullOutcome out;
+  std::vector<size_t> again;  // extents that will be written once more
   // The transport keeps no time and no grants on this pull.
   bool late = false;
-  std::vector<size_t> again;  // extents that will be written once more
+  bool never = false;  // will never be able to say that its writers are silent
+  Stage stage = Stage::kPull;
+  std::shared_ptr<LateWrites> writers = std::make_shared<LateWrites>();
 
   bool Happens(Fault fault, const ReadExtent& e) {
-    if (!net.plan_->Fire(fault, Stage::kPull)) return false;
+    if (!net.plan_->Fire(fault, stage)) return false;
     Note(fault, e);
     return true;
   }
@@ -35,10 +49,10 @@ struct Network::PullRun {
   // Draws; counts only if there is something to do it to.
   template <class Find>
   std::optional<ByteSpan> Instead(Fault fault, const ReadExtent& e, const Find& find) {
-    if (!net.plan_->Draw(fault, Stage::kPull)) return std::nullopt;
+    if (!net.plan_->Draw(fault, stage)) return std::nullopt;
     const std::optional<ByteSpan> bytes = find();
     if (!bytes.has_value()) return std::nullopt;
-    net.plan_->Count(fault, Stage::kPull);
+    net.plan_->Count(fault, stage);
     Note(fault, e);
     return bytes;
   }
@@ -113,9 +127,9 @@ struct Network::PullRun {
   Status One(size_t i) {
     const ReadExtent& e = extents[i];
     SplitMix64& rng = net.plan_->rng();
-    MovedPart& moved = s.facts.moved[e.part.value];
+    MovedPart& moved = s.facts->moved[e.part.value];
     moved = {e.destination, e.bytes, 0};
-    net.AtStage(s, Stage::kPull);
+    if (stage == Stage::kEarlyPull || rng.Below(2) == 0) net.AtStage(s, stage);
     BATON_RETURN_IF_ERROR(Wait(std::chrono::microseconds(5 + rng.Below(40))));
     if (Happens(Fault::kDelay, e))
       BATON_RETURN_IF_ERROR(Wait(std::chrono::microseconds(1000 + rng.Below(30'000))));
@@ -158,15 +172,24 @@ struct Network::PullRun {
   // The bytes are on their way when the pull returns, and the connector says so.
   void WriteLater(const ReadExtent& e, ByteSpan source) {
     out.quiet = false;
-    s.facts.all_quiet = false;
+    s.facts->suspect.insert(e.destination.data());
+    // Some connectors never know.
+    if (net.plan_->rng().Below(4) == 0) {
+      if (out.writers_left != nullptr || !never) ++s.machine[kReceiver]->never_quiet;
+      never = true;
+    }
+    out.writers_left = never ? nullptr : writers;
+    ++writers->left;
     const std::vector<std::byte> bytes(source.begin(), source.end());
     const MachinePtr to = s.machine[kReceiver];
     const Instant when =
         net.scheduler_->now() +
         std::chrono::microseconds(
             200 + net.plan_->rng().Below(net.plan_->rng().Below(2) == 0 ? 2000 : 40'000));
-    net.loop_.At(when, [to, bytes, destination = e.destination] {
+    net.loop_.At(when, [to, bytes, destination = e.destination, facts = s.facts, left = writers] {
       if (to->up) std::memcpy(destination.data(), bytes.data(), bytes.size());
+      facts->suspect.erase(destination.data());
+      --left->left;
     });
   }
 
@@ -194,7 +217,8 @@ struct Network::PullRun {
 };
 
 PullOutcome Network::Pull(Session& session, std::span<const ReadExtent> extents, Instant deadline) {
-  PullRun run{*this, session, extents, deadline, {}, false, {}};
+  PullRun run{*this, session, extents, deadline, {}, {}};
+  run.stage = session.facts->offer.has_value() ? Stage::kPull : Stage::kEarlyPull;
   run.out.landed.assign(extents.size(), 0);
   run.Run();
   return std::move(run.out);

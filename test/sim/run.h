@@ -30,7 +30,9 @@ struct RunResult {
   uint64_t restarts = 0;
   uint64_t moves = 0;
   uint64_t failovers = 0;
-  bool clean = false;  // no fault was drawn
+  uint64_t early_blocks = 0;  // landed before their bundle's offer
+  uint64_t shares_moved = 0;  // parts that another connector brought
+  bool clean = false;         // no fault was drawn
   FaultTable faults;
   std::string violation;  // the first; empty: none
 };

@@ -71,7 +71,8 @@ void World::StartNode(Node* node) {
   WorkerOptions o;
   o.engine.pull_threads = 3;
   o.engine.max_num_seqs = 6;
-  o.engine.token_budget = 48;
+  o.engine.token_budget = token_budget_;
+  o.engine.hint_peers = {"sim:*", "sim2:*"};
   o.engine.handoff_retries = 1;
   o.engine.handoff_timeout = std::chrono::milliseconds(1500);
   o.engine.serve_from_cache_only = false;
@@ -83,9 +84,10 @@ void World::StartNode(Node* node) {
   o.checks = ChecksFor(options_.defect);
   o.lease = std::chrono::milliseconds(1000);
   o.connect_timeout = std::chrono::milliseconds(300);
-  o.listen = {"sim:" + node->name};
+  o.listen = {"sim:" + node->name, "sim2:" + node->name};
   o.connectors = std::make_unique<ConnectorSet>();
-  o.connectors->Add(net_->NewConnector(node->machine));
+  o.connectors->Add(net_->NewConnector("sim", node->machine));
+  o.connectors->Add(net_->NewConnector("sim2", node->machine));
   o.listen_with = [this, node](const ListenOptions& listen) {
     return net_->Listen(listen, node->machine);
   };
@@ -94,8 +96,15 @@ void World::StartNode(Node* node) {
     StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
                                                     Instant deadline,
                                                     const CancelToken& cancel) override {
+      return ProvideStreaming(ask, deadline, cancel, nullptr);
+    }
+    StatusOr<std::unique_ptr<ServedBundle>> ProvideStreaming(
+        const Ask& ask,
+        Instant deadline,
+        const CancelToken& cancel,
+        const std::shared_ptr<BlockStream>& stream) override {
       if (Session* s = net->Current()) net->AtStage(*s, Stage::kProvide);
-      return inner->Provide(ask, deadline, cancel);
+      return inner->ProvideStreaming(ask, deadline, cancel, stream);
     }
     Network* net;
     BundleProvider* inner;
@@ -121,7 +130,8 @@ void World::StartNode(Node* node) {
     info.model = "fake";
     info.fingerprint = model_.fingerprint().Hex();
     info.epoch = node->worker->self().epoch.Hex();
-    info.handoff["sim"] = node->worker->EndpointOf("sim");
+    for (const char* scheme : {"sim", "sim2"})
+      info.handoff[scheme] = node->worker->EndpointOf(scheme);
     info.max_model_len = model_.max_model_len();
     info.vocab_size = model_.vocab_size();
     server::HttpResponse response;
@@ -146,6 +156,7 @@ void World::Restart(size_t index) {
 // What is still running of a dead machine is wound up unheard, then the next incarnation starts.
 void World::RestartMain(Node* node) {
   node->worker->Stop();
+  AwaitQuiet();
   CheckQuiet(node);
   node->worker.reset();
   scheduler_->SleepUntil(scheduler_->now() + std::chrono::milliseconds(1 + rng_.Below(300)));
@@ -161,7 +172,7 @@ void World::StartRouter() {
     const server::HttpAddress address{"127.0.0.1", static_cast<uint16_t>(kFirstPort + node->index)};
     (node->prefill ? r.prefill : r.decode).push_back(address);
   }
-  r.connectors = {"sim"};
+  r.connectors = {connectors_};
   r.health_interval_ms = 400;
   r.worker_wait_ms = 120'000;
   r.attempts_max = 1000;
@@ -254,6 +265,11 @@ void World::Compact() {
   }
 }
 
+// Late writes have landed after that.
+void World::AwaitQuiet() {
+  scheduler_->SleepUntil(scheduler_->now() + std::chrono::milliseconds(50));
+}
+
 // I7: every request is answered, whatever has happened to it.
 void World::AwaitAnswers() {
   const Instant patience = scheduler_->now() + std::chrono::minutes(2);
@@ -276,6 +292,7 @@ void World::Drain() {
       scheduler_->SleepUntil(scheduler_->now() + std::chrono::milliseconds(5));
   for (auto& node : nodes_) {
     node->worker->Stop();
+    AwaitQuiet();
     CheckQuiet(node.get());
   }
   io_->Stop();
@@ -293,8 +310,8 @@ void World::Main() {
       scheduler_, &trace_, &plan_,
       NetworkHooks{[this](size_t machine) { Restart(machine); },
                    [this](const Session& s) {
-                     if (!s.facts.ask.has_value() || s.facts.ask->label.empty()) return;
-                     const size_t index = std::stoul(s.facts.ask->label.substr(1));
+                     if (!s.facts->ask.has_value() || s.facts->ask->label.empty()) return;
+                     const size_t index = std::stoul(s.facts->ask->label.substr(1));
                      Cancel(requests_[index].get());
                    },
                    [this](const Session& s) { Committed(s); },
@@ -306,6 +323,9 @@ void World::Main() {
   http_ = std::make_unique<SimHttp>(scheduler_, &trace_, &plan_);
   io_ = std::make_unique<server::IoPool>(1);
   elastic_ = rng_.Below(2) == 0;
+  token_budget_ = static_cast<int64_t>(8 + rng_.Below(41));
+  constexpr const char* kPlans[] = {"sim", "kv=sim,state=sim2", "state=sim,kv=sim2"};
+  connectors_ = kPlans[rng_.Below(3)];
   slots_ = static_cast<uint32_t>(8 + rng_.Below(7));
   blocks_ = static_cast<uint32_t>(24 + rng_.Below(25));
   const size_t prefill = 1 + rng_.Below(2);

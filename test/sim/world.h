@@ -70,6 +70,7 @@ class World {
   void CheckNode(Node* node);
   void Probe(Node* node);
   void AwaitAnswers();
+  void AwaitQuiet();
   void Drain();
   void CheckQuiet(Node* node);
   uint64_t Rejects(const Node& node) const;
@@ -91,6 +92,8 @@ class World {
   uint32_t slots_ = 14;  // of every machine; with a border that moves: the same bytes
   uint32_t blocks_ = 48;
   bool elastic_ = false;
+  int64_t token_budget_ = 48;
+  std::string connectors_ = "sim";  // of every hand-off, as route's flag says it
   bool compacting_ = true;
   bool auditing_ = true;
   size_t open_ = 0;

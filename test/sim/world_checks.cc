@@ -64,7 +64,7 @@ std::vector<BundlePart> Expected(const Layout& layout, uint64_t boundary) {
 // The receiver has told its source that it holds a VERIFIED bundle: everything that must have been
 // true of it, checked against the truth and not against what anybody said.
 void World::Committed(const Session& s) {
-  const Facts& f = s.facts;
+  const Facts& f = *s.facts;
   const std::string name = Network::NameOf(s);
   trace_.Event("commit", s.id, 0, [&] { return name; });
   if (!f.ask.has_value() || !f.hello.has_value() || !f.offer.has_value())
@@ -75,7 +75,6 @@ void World::Committed(const Session& s) {
     Violation("commit of another incarnation's offer: " + name);
   if (!(f.offer->claim.seal.identity == f.ask->expected))
     Violation("commit of another identity: " + name);
-  if (!f.all_quiet) Violation("commit while a writer is not quiet: " + name);
   uint64_t expected = 0;
   for (const BundlePart& part : Expected(model_.layout(), f.ask->expected.boundary)) {
     ++expected;
@@ -89,6 +88,8 @@ void World::Committed(const Session& s) {
     if (moved.posted != part.bytes || moved.reported != part.bytes)
       Violation(absl::StrCat("I4: commit of ", part_name, " with planned ", part.bytes, ", posted ",
                              moved.posted, ", landed ", moved.reported, ": ", name));
+    if (f.suspect.contains(moved.destination.data()))
+      Violation(absl::StrCat("commit of ", part_name, " while a writer is not quiet: ", name));
     const ByteSpan truth = oracle_.Part(f.ask->tokens, part.is_state, part.part, part.block);
     if (truth.size() != moved.destination.size() ||
         !std::equal(truth.begin(), truth.end(), moved.destination.begin()))
@@ -145,6 +146,7 @@ void World::CheckQuiet(Node* node) {
   const HandoffStats& stats = node->worker->handoff_stats();
   result_.verified += stats.verified;
   result_.rejected += Rejects(*node);
+  node->worker->client().quarantine().Sweep();
   PoolSet pools = node->worker->memory().pools();
   const auto check = [&](const PoolStats& s, std::string_view what) {
     result_.moves += s.moves;
@@ -159,9 +161,12 @@ void World::CheckQuiet(Node* node) {
     check(pool->Stats(), "blocks");
     quarantined += pool->Stats().quarantined;
   }
-  if (quarantined != stats.quarantined_units)
-    Violation(absl::StrCat(node->name, ": ", quarantined, " units quarantined, counted ",
-                           stats.quarantined_units.load()));
+  // All that can be proven quiet has been.
+  if (quarantined != 0 && node->machine->never_quiet == 0)
+    Violation(absl::StrCat(node->name, ": ", quarantined, " units stay in quarantine"));
+  result_.early_blocks += stats.early_blocks;
+  for (const auto& [name, counts] : stats.connectors.Snapshot())
+    result_.shares_moved += counts.shares_moved;
   if (stats.conversations_now != 0) Violation(node->name + ": conversations after Stop");
   if (node->worker->engine().active() != 0) Violation(node->name + ": requests after Stop");
 }
