@@ -73,6 +73,36 @@ TEST_P(EngineTest, ScarceMemoryPreemptsAndStillGivesTheSameTokens) {
   d.ExpectNothingLeaks();
 }
 
+// Found by the simulator: the engine preempted and admitted the sequence again as fast as it could.
+TEST(EngineMemoryTest, APreemptedSequenceWaitsForMemoryThatATransferHolds) {
+  const auto model = std::make_shared<FakeModel>();
+  DeploymentOptions options;
+  options.blocks = 8;
+  Deployment d(model, options);
+  BlockPool* pool = d.decode().memory().blocks(0);
+  std::vector<BlockHandle> landing;
+  std::vector<BlockLease> leases;
+  for (int i = 0; i < 5; ++i) {
+    landing.push_back(pool->Reserve({OwnerId(1u << 30), Attempt(1), FillMode::kZero}).value());
+    ASSERT_TRUE(pool->Land(landing.back(), Attempt(1)).ok());
+    leases.push_back(pool->Acquire(landing.back(), LeaseFor::kLand).value());
+  }
+  const GenerateRequest request = Request(9, 30, 60);
+  auto sink = d.Start(request);
+  while (d.decode().engine().stats().preemptions.load() == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_LE(d.decode().engine().stats().preemptions.load(), 2u);
+  leases.clear();
+  for (const BlockHandle& handle : landing) {
+    ASSERT_TRUE(pool->Quarantine(handle).ok());
+    ASSERT_TRUE(pool->ProvenQuiet(handle).ok());
+  }
+  d.decode().engine().RunOnEngineThread([](engine::Core&) {});  // as the end of a transfer does
+  EXPECT_EQ(sink->Wait().reason, FinishReason::kLength);
+  EXPECT_EQ(sink->tokens(), Expected(model, request));
+  d.ExpectNothingLeaks();
+}
+
 TEST_P(EngineTest, ARequestThatCannotFitFailsAndHarmsNobody) {
   DeploymentOptions options;
   options.connector = GetParam();
