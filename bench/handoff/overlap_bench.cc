@@ -2,7 +2,7 @@
 // does that grow with the prompt? A prefill and a decode worker around one generated checkpoint
 // (4 layers of granite-100m's shape, one of them attention), over shm and tcp; with blocks offered
 // while later tokens compute, and with everything offered at the end. Two spans are printed,
-// medians of kRounds interleaved rounds with (min..max):
+// medians of interleaved rounds (7, or the first argument) with (min..max):
 //   hand-off   end of the prefill's last step -> start of the decode worker's first step
 //   to token   end of the prefill's last step -> first output token: the same, and the decode
 //   worker's
@@ -29,7 +29,6 @@
 namespace baton {
 namespace {
 
-constexpr int kRounds = 7;
 const MonotonicClock kClock;
 
 template <class T>
@@ -162,7 +161,7 @@ void Round(const model::Model& m,
   spans->token_ms.push_back(ms(sink->first.count()));
 }
 
-int Main() {
+int Main(int rounds) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ThreadPool pool(threads);
   Json config = Or(model::PresetConfig("granite-100m"));
@@ -182,14 +181,14 @@ int Main() {
   std::printf(
       "state %.2f MiB, KV %lu bytes per token; %d threads; medians of %d rounds, (min..max)\n",
       static_cast<double>(m->layout().slot_bytes()) / (1 << 20),
-      static_cast<unsigned long>(m->layout().kv_bytes_per_token()), threads, kRounds);
+      static_cast<unsigned long>(m->layout().kv_bytes_per_token()), threads, rounds);
   const int64_t lengths[] = {512, 2048, 8192};
   std::map<int64_t, std::vector<TokenId>> truth;
   for (const int64_t n : lengths) truth[n] = AllInOne(*m, n);
   for (const std::string connector : {"shm", "tcp"}) {
     std::map<std::pair<bool, int64_t>, Spans> spans;
     Round(*m, connector, true, 512, truth[512], nullptr);  // warm-up
-    for (int round = 0; round < kRounds; ++round)
+    for (int round = 0; round < rounds; ++round)
       for (const int64_t n : lengths)
         for (const bool early : {true, false})
           Round(*m, connector, early, n, truth[n], &spans[{early, n}]);
@@ -199,6 +198,7 @@ int Main() {
       Print("hand-off", s.handoff_ms);
       Print("to token", s.token_ms);
       std::printf("\n");
+      std::fflush(stdout);
     }
   }
   return 0;
@@ -207,4 +207,4 @@ int Main() {
 }  // namespace
 }  // namespace baton
 
-int main() { return baton::Main(); }
+int main(int argc, char** argv) { return baton::Main(argc > 1 ? std::atoi(argv[1]) : 7); }
