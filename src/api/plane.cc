@@ -426,8 +426,8 @@ absl::StatusOr<std::unique_ptr<SequenceState>> Plane::Pull(const PullOptions& op
   CancelSource never;
   PullResult result = client_->Pull(request, never.get_token());
   if (!result.status.ok()) return result.status;
-  sequence->slot = request.slot;
-  sequence->blocks = std::move(request.blocks);
+  sequence->slot = result.slot;
+  sequence->blocks = std::move(result.blocks);
   if (sequence->slot.has_value()) BATON_RETURN_IF_ERROR(slots_->Activate(*sequence->slot));
   for (size_t g = 0; g < blocks_.size(); ++g)
     for (const BlockHandle& block : sequence->blocks[g])
