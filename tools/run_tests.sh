@@ -8,7 +8,7 @@ mode=${1:-quick}
 jobs=$(nproc)
 
 # The modules whose tests run under AddressSanitizer + UBSan in `quick`.
-asan_labels='^(base|identity|memory|connector|handoff|text|cache)$'
+asan_labels='^(base|identity|memory|connector|handoff|api|text|cache)$'
 asan_parsers='^(safetensors_test|config_test)$'
 
 build() {  # preset, extra cmake flags...
