@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/mutex.h"
 #include "handoff/seal_bundle.h"
 #include "handoff/testing/fault_fixture.h"
 
@@ -24,6 +25,7 @@ class EarlyTest : public FaultTest {
   void Prepare() {
     provider_->early_batches = kBatches;
     provider_->before = [this](const Ask&, const CancelToken& cancel) {
+      MutexLock lock(&mu_);
       base_ = stats_.early_blocks;
       asked_ = cancel;
       return absl::OkStatus();
@@ -40,13 +42,20 @@ class EarlyTest : public FaultTest {
   }
   // Until the receiver has digested this batch, or nobody wants it any more.
   void AwaitBatch(size_t batch, const FakeBundle& bundle) {
-    uint64_t want = base_;
+    uint64_t want;
+    CancelToken asked;
+    {  // the conversation before may still wait while the next one is asked
+      MutexLock lock(&mu_);
+      want = base_;
+      asked = asked_;
+    }
     for (const auto& group : bundle.block_handles) want += group.size() * (batch + 1) / kBatches;
-    for (int i = 0; i < 5000 && stats_.early_blocks < want && !asked_.stop_requested(); ++i)
+    for (int i = 0; i < 5000 && stats_.early_blocks < want && !asked.stop_requested(); ++i)
       std::this_thread::sleep_for(milliseconds(1));
   }
-  uint64_t base_ = 0;  // early blocks before the present ask
-  CancelToken asked_;
+  Mutex mu_;
+  uint64_t base_ BATON_GUARDED_BY(mu_) = 0;  // early blocks before the present ask
+  CancelToken asked_ BATON_GUARDED_BY(mu_);
 };
 
 TEST_P(EarlyTest, LandsTheSameBytesAndVerifiesOnlyAtTheEnd) {
