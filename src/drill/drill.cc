@@ -266,8 +266,10 @@ Status Drill::RunTwin(const Fault& fault,
     BATON_ASSIGN_OR_RETURN(a, Attack(fault, connector, true, Victim()));
     const std::vector<engine::HandoffRecord>& handoffs = a.victim.result.handoffs;
     differs = !a.victim.Same(*truth_);
+    // Where the bits are the right ones, an honest retry must not pass for the twin.
     report->reaches_compute =
-        !handoffs.empty() && handoffs.back().verified && (differs || fault.same_bits);
+        !handoffs.empty() &&
+        (fault.same_bits ? handoffs.front().verified : handoffs.back().verified && differs);
   }
   const GenerateResult& result = a.victim.result;
   if (!divergence || fault.same_bits || !differs) return absl::OkStatus();
@@ -356,7 +358,13 @@ StatusOr<FaultReport> TwoSequencesInOneSlot(const model::Model& model, const Inp
   report.message = std::string(refused.message());
   std::fill(a.begin(), a.end(), std::byte{0});
   BATON_RETURN_IF_ERROR(step({a.data(), b.data()}, &right));
-  report.tokens_equal = report.bystander_equal = true;
+  // What each of the two gives alone, in a slot of its own.
+  std::vector<std::byte> c(layout.slot_bytes()), d(layout.slot_bytes());
+  std::vector<std::vector<float>> alone, other;
+  BATON_RETURN_IF_ERROR(step({c.data()}, &alone));
+  BATON_RETURN_IF_ERROR(step({c.data(), d.data()}, &other));
+  report.tokens_equal = right[0] == alone[0];
+  report.bystander_equal = right[1] == other[1];
   // The twin: the two advance in the one slot, one after the other.
   std::fill(a.begin(), a.end(), std::byte{0});
   BATON_RETURN_IF_ERROR(step({a.data()}, &wrong));
