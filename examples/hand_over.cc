@@ -103,11 +103,13 @@ int main() {
   float expected = 0;
   const pid_t child = fork();
   if (child == 0) {  // decode
+    close(ready[1]);
     if (read(ready[0], &expected, sizeof expected) != sizeof expected) return 1;
     return Decode(endpoint, prompt, expected);
   }
 
   // prefill
+  close(ready[0]);
   plane::Status status;
   const auto node = plane::StatePlane::Create(EngineOptions({endpoint}), &status);
   Require(status, "prefill: create");

@@ -1,8 +1,9 @@
-/* The state plane for C: the same as baton/state_plane.h, which has the promises and what an engine
- * must supply itself. Objects are opaque; each has one function that frees it. A function that can
- * fail takes a baton_error** (may be NULL), which it sets to NULL on success and to an error that
- * the caller frees otherwise. Strings returned live as long as the object they came from. Thread
- * rule: a plane is thread-safe; everything else belongs to one thread at a time. */
+/* The state plane for C: baton/state_plane.h, which has the promises and what an engine must supply
+ * itself, without its on_ask callback. Objects are opaque; each has one function that frees it. A
+ * function that can fail takes a baton_error** (may be NULL), which it sets to NULL on success and
+ * to an error that the caller frees otherwise. Strings returned live as long as the object they
+ * came from. Thread rule: a plane is thread-safe; everything else belongs to one thread at a time.
+ */
 #ifndef BATON_BATON_H_
 #define BATON_BATON_H_
 

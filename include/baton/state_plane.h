@@ -74,8 +74,8 @@ struct Options {
   uint32_t blocks = 1024;              // KV blocks per group
 
   // Memory of your own, page-aligned and at least MemoryBytes() long, for slots and blocks; null:
-  // the plane maps its own. `memory_fd` is the memfd behind it, sealed with F_SEAL_SHRINK, which shm
-  // needs (a peer maps it); -1: none.
+  // the plane maps its own. `memory_fd` is the memfd behind it, sealed with F_SEAL_SHRINK, which
+  // shm needs (a peer maps it); -1: none.
   void* memory = nullptr;
   size_t memory_bytes = 0;
   int memory_fd = -1;
@@ -83,6 +83,12 @@ struct Options {
   // Where peers may pull from: "tcp:127.0.0.1:7000" (port 0: any), "shm:@name".
   std::vector<std::string> listen;
   std::chrono::milliseconds lease{30000};  // how long an offer's memory is kept for one peer
+  // Called when a peer asks for tokens that are not offered; it may compute and offer them. Runs on
+  // the peers' threads, several at once; not any more when StatePlane::Stop has returned. A peer
+  // names its tenant by hash only: `tenant` is the one of `tenants` below that it is, or "" if it
+  // is the shared one; asks of other tenants are refused without a call.
+  std::function<void(std::string_view tenant, std::span<const uint32_t> tokens)> on_ask;
+  std::vector<std::string> tenants;
   // Keyed BLAKE2b instead of XXH3-128 where the transport is not trusted: 16 to 64 bytes, the same
   // on both sides. Empty: XXH3-128.
   std::vector<uint8_t> digest_key;
@@ -141,7 +147,8 @@ class Sequence {
   ~Sequence();
   // Tokens the state has absorbed, as told by Advance.
   uint64_t boundary() const;
-  // KV blocks for `tokens` tokens in every group, zero-filled. no_capacity if there are not enough.
+  // KV blocks for `tokens` tokens in every group, zero-filled. no_capacity, and nothing taken, if
+  // there are not enough.
   Status Extend(uint64_t tokens);
   std::optional<Lease> Pin(Status* status);
   // The state has absorbed `tokens`: call it where the step that wrote the state returns.
@@ -169,7 +176,7 @@ class StatePlane {
  public:
   // Null and an error if an option is wrong, memory cannot be had or an endpoint cannot be bound.
   static std::unique_ptr<StatePlane> Create(const Options& options, Status* status);
-  ~StatePlane();
+  ~StatePlane();  // Stop()
   // What Options::memory must hold at least.
   static size_t MemoryBytes(const Options& options, Status* status);
 
@@ -183,9 +190,9 @@ class StatePlane {
   std::optional<Sequence> Pull(const PullOptions& options,
                                std::span<const uint32_t> tokens,
                                Status* status);
-  // Called, from any thread, when a peer asks for tokens that are not offered; it may compute and
-  // offer them. Set it before peers can connect.
-  void OnAsk(std::function<void(std::span<const uint32_t> tokens)> callback);
+  // Serves no peer any more; waits for callbacks that run. The first step of taking an engine down:
+  // offers and sequences may be dropped after it, then the plane. Repeatable.
+  void Stop();
 
  private:
   StatePlane();

@@ -167,6 +167,9 @@ absl::StatusOr<std::unique_ptr<Plane>> Plane::Create(const Options& options) {
     BATON_ASSIGN_OR_RETURN(
         self.digester, Digester::Create(DigestAlgorithm::kBlake2b, AsBytes(options.digest_key)));
   }
+  plane->on_ask_ = options.on_ask;
+  plane->tenants_[ScopeOf("")] = "";
+  for (const std::string& tenant : options.tenants) plane->tenants_[ScopeOf(tenant)] = tenant;
   BATON_RETURN_IF_ERROR(plane->MakeMemory(options));
 
   plane->connectors_ =
@@ -195,7 +198,9 @@ absl::StatusOr<std::unique_ptr<Plane>> Plane::Create(const Options& options) {
   return plane;
 }
 
-Plane::~Plane() {
+Plane::~Plane() { Stop(); }
+
+void Plane::Stop() {
   if (server_ != nullptr) server_->Stop();
 }
 
@@ -235,9 +240,15 @@ absl::Status Plane::Extend(SequenceState* sequence, uint64_t tokens) {
   std::vector<size_t> before;
   for (const auto& group : sequence->blocks) before.push_back(group.size());
   const absl::Status status = Reserve(tokens, FillMode::kZero, sequence);
-  for (size_t g = 0; g < sequence->blocks.size(); ++g)
-    for (size_t i = before[g]; i < sequence->blocks[g].size(); ++i)
-      BATON_RETURN_IF_ERROR(blocks_[g]->Activate(sequence->blocks[g][i]));
+  for (size_t g = 0; g < sequence->blocks.size(); ++g) {
+    std::vector<BlockHandle>& blocks = sequence->blocks[g];
+    if (!status.ok()) {
+      for (; blocks.size() > before[g]; blocks.pop_back()) (void)blocks_[g]->Free(blocks.back());
+      continue;
+    }
+    for (size_t i = before[g]; i < blocks.size(); ++i)
+      BATON_RETURN_IF_ERROR(blocks_[g]->Activate(blocks[i]));
+  }
   return status;
 }
 
@@ -313,7 +324,7 @@ absl::StatusOr<std::shared_ptr<Offered>> Plane::Seal(std::unique_ptr<SequenceSta
   offered->blocks = std::exchange(sequence->blocks, {});
   BATON_RETURN_IF_ERROR(SealUnits(offered.get()));
   MutexLock lock(&mu_);
-  shelf_[offered->record.Identity().Key()] = offered;
+  shelf_[offered->record.Identity().Key()].push_back(offered);
   return offered;
 }
 
@@ -321,19 +332,20 @@ void Plane::Withdraw(const Offered& offered) {
   MutexLock lock(&mu_);
   const auto it = shelf_.find(offered.record.Identity().Key());
   if (it == shelf_.end()) return;
-  const std::shared_ptr<Offered> now = it->second.lock();
-  if (now == nullptr || now.get() == &offered) shelf_.erase(it);
+  std::erase_if(it->second, [&](const std::weak_ptr<Offered>& weak) {
+    const std::shared_ptr<Offered> one = weak.lock();
+    return one == nullptr || one.get() == &offered;
+  });
+  if (it->second.empty()) shelf_.erase(it);
 }
 
 std::shared_ptr<Offered> Plane::Find(const ContentIdentity& identity) {
   MutexLock lock(&mu_);
   const auto it = shelf_.find(identity.Key());
-  return it == shelf_.end() ? nullptr : it->second.lock();
-}
-
-void Plane::OnAsk(std::function<void(std::span<const uint32_t>)> callback) {
-  MutexLock lock(&mu_);
-  on_ask_ = std::move(callback);
+  if (it == shelf_.end()) return nullptr;
+  for (const std::weak_ptr<Offered>& weak : it->second)
+    if (std::shared_ptr<Offered> one = weak.lock()) return one;
+  return nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<ServedBundle>> Plane::Provide(const Ask& ask,
@@ -342,13 +354,9 @@ absl::StatusOr<std::unique_ptr<ServedBundle>> Plane::Provide(const Ask& ask,
   (void)deadline;
   (void)cancel;
   std::shared_ptr<Offered> offered = Find(ask.expected);
-  if (offered == nullptr) {
-    std::function<void(std::span<const uint32_t>)> on_ask;
-    {
-      MutexLock lock(&mu_);
-      on_ask = on_ask_;
-    }
-    if (on_ask != nullptr) on_ask(ask.tokens);
+  const auto tenant = tenants_.find(ask.expected.scope);
+  if (offered == nullptr && on_ask_ != nullptr && tenant != tenants_.end()) {
+    on_ask_(tenant->second, ask.tokens);
     offered = Find(ask.expected);
   }
   if (offered == nullptr)
@@ -420,7 +428,8 @@ absl::StatusOr<std::unique_ptr<SequenceState>> Plane::Pull(const PullOptions& op
   request.ask.attempt = Attempt(next_attempt_.fetch_add(1));
   request.ask.expected = BaseOf(scope).At(chain);
   request.ask.tokens.assign(tokens.begin(), tokens.end());
-  request.deadline = clock_.Now() + options.timeout;
+  request.deadline =
+      clock_.Now() + std::min<std::chrono::milliseconds>(options.timeout, kTimeoutMax);
   request.slot = std::exchange(sequence->slot, std::nullopt);  // the client's until it returns
   request.blocks = std::exchange(sequence->blocks, {});
   CancelSource never;

@@ -21,6 +21,9 @@
 
 namespace baton::plane::internal {
 
+// "For ever" in milliseconds overflows a clock of nanoseconds.
+inline constexpr auto kTimeoutMax = std::chrono::hours(24 * 365);
+
 // The public form of a status.
 plane::Status ToPublic(const absl::Status& status);
 
@@ -75,7 +78,7 @@ class Plane final : public BundleProvider {
   absl::Status Verify(const Offered& offered);
   absl::StatusOr<std::unique_ptr<SequenceState>> Pull(const PullOptions& options,
                                                       std::span<const TokenId> tokens);
-  void OnAsk(std::function<void(std::span<const uint32_t>)> callback) BATON_EXCLUDES(mu_);
+  void Stop();
 
   absl::StatusOr<std::unique_ptr<ServedBundle>> Provide(const Ask& ask,
                                                         Instant deadline,
@@ -105,10 +108,12 @@ class Plane final : public BundleProvider {
   std::unique_ptr<HandoffServer> server_;
   std::atomic<uint64_t> next_owner_{1};
   std::atomic<uint64_t> next_attempt_{1};
+  std::function<void(std::string_view, std::span<const uint32_t>)> on_ask_;
+  absl::flat_hash_map<Sha256, std::string> tenants_;  // by scope
   Mutex mu_;
-  std::function<void(std::span<const uint32_t>)> on_ask_ BATON_GUARDED_BY(mu_);
-  // By content key. The Offer holds it; the shelf only finds it.
-  absl::flat_hash_map<Sha256, std::weak_ptr<Offered>> shelf_ BATON_GUARDED_BY(mu_);
+  // By content key. The Offers hold them, two of the same tokens side by side; the shelf only
+  // finds.
+  absl::flat_hash_map<Sha256, std::vector<std::weak_ptr<Offered>>> shelf_ BATON_GUARDED_BY(mu_);
 };
 
 }  // namespace baton::plane::internal

@@ -1,5 +1,6 @@
 #include "baton/state_plane.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "api/plane.h"
@@ -50,7 +51,8 @@ uint64_t Offer::boundary() const { return offered_->record.boundary(); }
 Status Offer::Verify() const { return ToPublic(offered_->plane->Verify(*offered_)); }
 
 bool Offer::WaitReleased(std::chrono::milliseconds timeout) const {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::min<std::chrono::milliseconds>(timeout, internal::kTimeoutMax);
   MutexLock lock(&offered_->mu);
   while (offered_->released == 0) {
     const auto now = std::chrono::steady_clock::now();
@@ -115,8 +117,6 @@ std::optional<Sequence> StatePlane::Pull(const PullOptions& options,
   return Sequence(*std::move(state));
 }
 
-void StatePlane::OnAsk(std::function<void(std::span<const uint32_t> tokens)> callback) {
-  plane_->OnAsk(std::move(callback));
-}
+void StatePlane::Stop() { plane_->Stop(); }
 
 }  // namespace baton::plane

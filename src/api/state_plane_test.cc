@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -157,18 +158,47 @@ TEST_P(StatePlaneTest, WhatIsNotThatBundleIsATypedError) {
 }
 
 TEST_P(StatePlaneTest, AnAskCanBeAnsweredByComputing) {
-  const auto prefill = Make(Engine({Listen()}));
+  std::mutex mu;
   std::vector<Made> made;
-  prefill->OnAsk(
-      [&](std::span<const uint32_t> tokens) { made.push_back(MakeBundle(*prefill, tokens)); });
+  std::unique_ptr<StatePlane> prefill;
+  Options options = Engine({Listen()});
+  options.tenants = {"a"};
+  options.on_ask = [&](std::string_view tenant, std::span<const uint32_t> tokens) {
+    const std::lock_guard lock(mu);
+    made.push_back(MakeBundle(*prefill, tokens, tenant));
+  };
+  prefill = Make(options);
   const auto decode = Make(Engine({}));
+  const std::string endpoint = prefill->endpoints()[0];
   Status status;
   const auto tokens = Tokens(32);
-  auto pulled =
-      decode->Pull({prefill->endpoints()[0], "", std::chrono::seconds(5)}, tokens, &status);
+  const auto pull = [&](const char* tenant) {
+    return decode->Pull({endpoint, tenant, std::chrono::seconds(5)}, tokens, &status);
+  };
+  auto pulled = pull("a");
   ASSERT_TRUE(status) << status.message;
   auto lease = pulled->Pin(&status);
   EXPECT_TRUE(BytesOf(*lease, 2) == made[0].bytes);
+  EXPECT_FALSE(pull("nobody knows").has_value());
+  EXPECT_EQ(made.size(), 1u);
+  EXPECT_TRUE(pull("").has_value()) << status.message;
+  EXPECT_EQ(made.size(), 2u);
+  prefill->Stop();
+  made.clear();
+  EXPECT_FALSE(pull("a").has_value());
+  EXPECT_EQ(made.size(), 0u);
+}
+
+TEST_P(StatePlaneTest, TwoOffersOfTheSameTokensStandSideBySide) {
+  const auto prefill = Make(Engine({Listen()}));
+  const auto decode = Make(Engine({}));
+  const auto tokens = Tokens(16);
+  const Made first = MakeBundle(*prefill, tokens);
+  { const Made second = MakeBundle(*prefill, tokens); }
+  Status status;
+  EXPECT_TRUE(decode->Pull({prefill->endpoints()[0], "", std::chrono::seconds(5)}, tokens, &status))
+      << status.message;
+  EXPECT_TRUE(first.offer->WaitReleased(std::chrono::milliseconds::max()));
 }
 
 TEST_P(StatePlaneTest, MemoryOfTheEngine) {
@@ -226,6 +256,7 @@ TEST(StatePlane, MemoryIsBoundedAndComesBack) {
     for (int i = 0; i < 4; ++i) sequences.push_back(*plane->Begin("", &status));
     EXPECT_FALSE(plane->Begin("", &status).has_value());
     EXPECT_EQ(status.reason, "no_capacity");
+    EXPECT_EQ(sequences[0].Extend(17 * 16).reason, "no_capacity");  // and takes nothing
     EXPECT_TRUE(sequences[0].Extend(16 * 16));
     EXPECT_EQ(sequences[1].Extend(16).reason, "no_capacity");
   }
