@@ -36,7 +36,7 @@ class Arena {
 
   std::byte* data() { return data_; }
   uint64_t size() const { return size_; }
-  // -1 unless shareable. Stays owned by the arena.
+  // -1 unless shareable or adopted with one. Stays owned by whoever made the arena or the memory.
   int fd() const { return fd_; }
 
   // Sets aside the next `bytes` (rounded up to kAlign) and returns their offset.

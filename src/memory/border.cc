@@ -148,7 +148,16 @@ std::vector<uint32_t> Border::Choices() const {
   return TilesToTake(geometry_, slots_->Survey(), blocks);
 }
 
+// Bytes that packing would leave free.
+uint64_t Border::Left() const {
+  uint32_t rows = 0;
+  for (const PoolCore* p : blocks_) rows = std::max(rows, p->Stats().used);
+  return geometry_.bytes - slots_->Stats().used * geometry_.tile_pitch - rows * geometry_.row_pitch;
+}
+
 Status Border::GrowSlots() {
+  // A full memory refuses all the time: without a survey, and without moving anything.
+  if (Left() < geometry_.tile_pitch) return Refuse(slots_, geometry_.tile_pitch);
   for (int turn = 0; turn < 2; ++turn) {
     for (const uint32_t tile : Choices()) {
       const Status taken = TakeTile(tile);
@@ -164,8 +173,13 @@ Status Border::GrowSlots() {
 }
 
 Status Border::GrowBlocks(const PoolCore* pool) {
-  // Without a free tile nothing can be given: the survey is spared in the state that a full
-  // memory spends its life in.
+  // As above, unless another group's blocks fill the rows and this one's could still join them.
+  const auto is_longest = [&] {
+    return std::all_of(blocks_.begin(), blocks_.end(),
+                       [&](const PoolCore* p) { return p->Stats().used <= pool->Stats().used; });
+  };
+  if (Left() < geometry_.row_pitch && is_longest()) return Refuse(pool, geometry_.row_pitch);
+  // Without a free tile nothing can be given.
   if (slots_->HasFree()) {
     for (const PlaceRange tiles : TilesToGive(geometry_, slots_->Survey(), blocks_[0]->Survey())) {
       const StatusOr<uint32_t> won = GiveTiles(tiles);
@@ -221,22 +235,19 @@ uint32_t Border::AdoptRows(PlaceRange range) {
 }
 
 Status Border::Refuse(const PoolCore* pool, uint64_t need) {
-  const PoolStats slots = slots_->Stats();
-  uint32_t rows = 0;  // as if packed
-  uint32_t fixed = slots_->FixedUnits();
-  for (const PoolCore* p : blocks_) {
-    rows = std::max(rows, p->Stats().used);
-    fixed += p->FixedUnits();
-  }
-  const uint64_t used = slots.used * geometry_.tile_pitch + rows * geometry_.row_pitch;
-  const uint64_t left = geometry_.bytes - used;
+  const uint64_t left = Left();
   ++counters_.refusals;
-  if (left >= need) ++counters_.refusals_fixed;
-  return Reject(
-      Reason::kNoCapacity,
-      absl::StrCat(pool->kind(), " pool ", pool->options().pool_id, ": ", need, " bytes needed, ",
-                   left, " of ", geometry_.bytes, " not in use (slots ", slots.used,
-                   ", block rows ", rows, "), ", fixed, " units may not move now"));
+  std::string fixed;
+  if (left >= need) {
+    ++counters_.refusals_fixed;
+    uint32_t units = slots_->FixedUnits();
+    for (const PoolCore* p : blocks_) units += p->FixedUnits();
+    fixed = absl::StrCat(", ", units, " units may not move now");
+  }
+  return Reject(Reason::kNoCapacity,
+                absl::StrCat(pool->kind(), " pool ", pool->options().pool_id, ": ", need,
+                             " bytes needed, ", left, " of ", geometry_.bytes,
+                             " not in use (slots ", slots_->Stats().used, ")", fixed));
 }
 
 BorderCounters Border::counters() const {

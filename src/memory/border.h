@@ -97,6 +97,7 @@ class Border {
   StatusOr<bool> StraightenOne() BATON_REQUIRES(mu_);
   // Rows of `range` that no tile of the slots covers go to the blocks; how many were won.
   uint32_t AdoptRows(PlaceRange range) BATON_REQUIRES(mu_);
+  uint64_t Left() const BATON_REQUIRES(mu_);
   Status Refuse(const PoolCore* pool, uint64_t need) BATON_REQUIRES(mu_);
 
   const BorderGeometry geometry_;
