@@ -242,7 +242,7 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
     if (report.offered)
       s->pull->reused_max =
           std::min(s->pull->reused_max, static_cast<int64_t>(report.reused_tokens));
-    else if (report.connect_seconds > 0)
+    else if (report.asked)
       s->pull->reused_max = 0;
     s->memory = SequenceMemory();  // the client has given every unit back
     AfterFailedPull(std::move(sequence), pulled.status);

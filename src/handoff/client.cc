@@ -132,6 +132,7 @@ class PullRun {
         1, std::chrono::floor<std::chrono::milliseconds>(request_.deadline - start).count()));
     ask.early_blocks = o_.early_blocks;
     if (plan.mixed()) ask.join_key = join_key_ = RandomBytes<JoinKey>();
+    report_.asked = true;
     BATON_ASSIGN_OR_RETURN(const Hello theirs, Greet(link(), EncodeAsk(ask), deadline));
     report_.source_node = theirs.node;
     report_.source_epoch = theirs.epoch;
@@ -182,7 +183,8 @@ class PullRun {
   Status JoinOne(const std::string& endpoint, Instant deadline) {
     BATON_ASSIGN_OR_RETURN(Connector* const connector, o_.connectors->For(endpoint));
     BATON_ASSIGN_OR_RETURN(auto link, connector->Connect(endpoint, deadline, cancel_));
-    const CancelCallback on_cancel(cancel_, [&link] { link->Close(); });
+    // Not by the unique_ptr, which gives the link away below.
+    const CancelCallback on_cancel(cancel_, [raw = link.get()] { raw->Close(); });
     BATON_ASSIGN_OR_RETURN(const Hello theirs, Greet(link.get(), EncodeJoin(join_key_), deadline));
     if (o_.checks.On(Check::kEpoch) && theirs.epoch != *expected_.epoch)
       return Reject(

@@ -67,6 +67,7 @@ struct PullReport {
   double early_seconds = 0;   // pulling and digesting blocks while the source computed
   double finish_seconds = 0;  // from the offer to VERIFIED
   uint64_t early_blocks = 0;  // landed before the offer, and part of its bundle
+  bool asked = false;         // an ask may have reached the source
   bool offered = false;       // an offer came: the source has computed or found the bundle
   // What the source says it did not have to compute; at most `boundary`. Not verifiable, counted
   // only.

@@ -53,6 +53,10 @@ class EarlyTest : public FaultTest {
     for (int i = 0; i < 5000 && stats_.early_blocks < want && !asked.stop_requested(); ++i)
       std::this_thread::sleep_for(milliseconds(1));
   }
+  CancelToken Asked() {
+    MutexLock lock(&mu_);
+    return asked_;
+  }
   Mutex mu_;
   uint64_t base_ BATON_GUARDED_BY(mu_) = 0;  // early blocks before the present ask
   CancelToken asked_ BATON_GUARDED_BY(mu_);
@@ -275,7 +279,8 @@ TEST_P(EarlyTest, F21SourceStopsBetweenTwoBatches) {
     AwaitBatch(batch, *bundle);
     if (batch != 1) return;
     stopper = std::jthread([this] { server_->Stop(); });
-    while (!asked_.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
+    const CancelToken asked = Asked();
+    while (!asked.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
   };
   NewServer(Checks());
   const PullRequest request = NewRequest(tokens_);
@@ -295,12 +300,11 @@ TEST_P(EarlyTest, F21SourceStopsBetweenTwoBatches) {
 TEST_P(EarlyTest, ALeaseOnEarlyBlocksRunsOut) {
   server_options_.lease = milliseconds(30);
   std::atomic<bool> cancelled{false};
-  provider_->between = nullptr;
-  provider_->before = nullptr;
   provider_->between = [&](size_t, FakeBundle*, BlockStream*) {
-    for (int i = 0; i < 5000 && server_stats_.leases_expired == 0; ++i)
+    const CancelToken asked = Asked();
+    for (int i = 0; i < 5000 && !asked.stop_requested(); ++i)
       std::this_thread::sleep_for(milliseconds(1));
-    cancelled = true;
+    cancelled = asked.stop_requested();
   };
   NewServer(Checks());
   auto link = Greet();

@@ -42,8 +42,11 @@ void LinkGroup::Revoke() {
     MutexLock lock(&mu_);
     granted_.clear();
     addresses_.clear();
+    ++revoking_;  // who comes meanwhile waits: nobody would close it
     for (SourceLink* link : joined_) link->Close();
     while (!joined_.empty()) left_.Wait(&mu_);
+    --revoking_;
+    left_.NotifyAll();
   }
   first_->RevokeAll();
 }
@@ -70,6 +73,7 @@ Status LinkGroup::Join(SourceLink* link, Instant deadline) {
   Status status;
   {
     MutexLock lock(&mu_);
+    while (revoking_ > 0 && !ended_) left_.Wait(&mu_);
     if (ended_) return Reject(Reason::kLeaseExpired, "the hand-off to join has ended");
     if (joined_.size() >= kJoinedMax)
       return Reject(Reason::kNoCapacity,

@@ -49,6 +49,7 @@ class LinkGroup {
   mutable Mutex mu_;
   CondVar left_;
   bool ended_ BATON_GUARDED_BY(mu_) = false;
+  int revoking_ BATON_GUARDED_BY(mu_) = 0;
   std::vector<GrantedPart> granted_ BATON_GUARDED_BY(mu_);
   std::vector<ExtentAddress> addresses_ BATON_GUARDED_BY(mu_);  // of granted_
   std::vector<SourceLink*> joined_ BATON_GUARDED_BY(mu_);

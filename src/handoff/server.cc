@@ -29,8 +29,9 @@ class HandoffServer::Impl {
 
   Status AddListener(const std::string& endpoint) {
     BATON_CHECK(!started_);
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
-                           options_.listen({endpoint, options_.regions, options_.clock, options_.hub}));
+    BATON_ASSIGN_OR_RETURN(
+        std::unique_ptr<Listener> listener,
+        options_.listen({endpoint, options_.regions, options_.clock, options_.hub}));
     listeners_.push_back(std::move(listener));
     return absl::OkStatus();
   }
@@ -88,10 +89,15 @@ class HandoffServer::Impl {
       Conversation(options_, provider_, link, talk->cancel, &joins_).Run();
     }
     Reap();
+    std::unique_ptr<SourceLink> gone;
+    {
+      MutexLock lock(&mu_);
+      gone = std::move(talk->link);
+    }
+    gone.reset();  // may take its time with the peer: not under the lock
     MutexLock lock(&mu_);
     talk->done = true;
     if (link == nullptr) return;
-    talk->link.reset();
     --options_.stats->conversations_now;
     --talking_;
   }
