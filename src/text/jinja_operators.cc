@@ -89,8 +89,9 @@ Value FloatArithmetic(std::string_view op, double a, double b) {
     }
     return Value(result);
   }
-  if (b == 0) Fail("ZeroDivisionError", op == "/" ? "float division by zero"
-                                                  : "float floor division by zero");
+  if (b == 0)
+    Fail("ZeroDivisionError",
+         op == "/" ? "float division by zero" : "float floor division by zero");
   if (op == "/") return Value(a / b);
   // Python's float floor division, exact where a / b rounds up to an integer.
   const double quotient = (a - FloatModulo(a, b)) / b;
@@ -153,7 +154,8 @@ Value Interpreter::Add(const Value& left, const Value& right) {
 
 Value Interpreter::Binary(std::string_view op, const Value& left, const Value& right) {
   RequireDefined(left);
-  if (op == "%" && left.str() != nullptr) return Text(FormatPercent(*this, left.str()->text, right));
+  if (op == "%" && left.str() != nullptr)
+    return Text(FormatPercent(*this, left.str()->text, right));
   RequireDefined(right);
   if (left.is_number() && right.is_number()) {
     if (left.is_integral() && right.is_integral()) {
@@ -174,6 +176,7 @@ Value Interpreter::Binary(std::string_view op, const Value& left, const Value& r
 
 bool Interpreter::Compare(std::string_view op, const Value& left, const Value& right) {
   if (op == "in" || op == "not in") {
+    if (right.is_generator()) Materialize(*right.sequence());  // its size is part of the cost
     int64_t cost = right.weight();
     if (right.dict() != nullptr) {
       cost = left.str() != nullptr ? 1 : static_cast<int64_t>(right.dict()->entries().size());

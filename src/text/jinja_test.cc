@@ -131,6 +131,8 @@ TEST(Jinja, EveryResourceIsBounded) {
       "{% set ns = namespace(l=[0]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}"
       "{% endfor %}",
       "{{ [0] * 1000000000000 }}",
+      "{% set a = [1] * 20000 %}{% set b = [1] * 20000 %}{% for i in range(20000) %}"
+      "{% if a in ([b] | select) %}{% endif %}{% endfor %}",
       // output and text size
       "{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor %}",
       "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}"

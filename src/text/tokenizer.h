@@ -47,7 +47,8 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Never fails: bytes that are not UTF-8 are replaced by U+FFFD (one per maximal subpart, as
+  // ResourceExhausted if a regular expression of the tokenizer reaches its limits on this text; no
+  // other error: bytes that are not UTF-8 are replaced by U+FFFD (one per maximal subpart, as
   // WHATWG and Python do) before anything else, so that every pipeline sees valid text. Time is
   // O(n log n) in the length of the text, whatever the text is. If the model has neither a token
   // nor a fallback nor an unk token for a piece, the piece is dropped, as in the Rust library.
