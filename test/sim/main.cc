@@ -1,5 +1,6 @@
 // baton-sim: runs seeds, replays one, or shows that deliberate defects are caught. See usage below
 // and docs/simulator.md.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,6 +90,12 @@ struct Totals {
 // Runs every jobs-th seed in each of `jobs` child processes.
 Totals RunSeeds(const Flags& flags) {
   std::vector<int> pipes;
+  // The seed each child is at: what is left of one that died.
+  const size_t bytes = static_cast<size_t>(flags.jobs) * sizeof(uint64_t);
+  void* const shared =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  BATON_CHECK(shared != MAP_FAILED);
+  auto* const running = static_cast<uint64_t*>(shared);
   for (int job = 0; job < flags.jobs; ++job) {
     int fds[2];
     BATON_CHECK(pipe(fds) == 0);
@@ -99,11 +106,12 @@ Totals RunSeeds(const Flags& flags) {
       RunOptions run = flags.run;
       for (run.seed = flags.from + static_cast<uint64_t>(job); run.seed <= flags.to;
            run.seed += static_cast<uint64_t>(flags.jobs)) {
-        // If the process dies, the last line says where.
+        running[job] = run.seed;
         const RunResult r = RunSeed(run);
         if (!r.violation.empty())
           std::printf("seed %llu: %s\n", static_cast<unsigned long long>(run.seed),
                       r.violation.c_str());
+        std::fflush(stdout);
         totals.Add(r, run.seed, run.events);
         if (totals.failed >= 20) break;
       }
@@ -115,7 +123,8 @@ Totals RunSeeds(const Flags& flags) {
     pipes.push_back(fds[0]);
   }
   Totals sum;
-  for (const int fd : pipes) {
+  for (size_t job = 0; job < pipes.size(); ++job) {
+    const int fd = pipes[job];
     Totals part;
     size_t got = 0;
     ssize_t n = 0;
@@ -126,12 +135,16 @@ Totals RunSeeds(const Flags& flags) {
     if (got == sizeof part) {
       sum.Add(part);
     } else {
-      ++sum.failed;
-      std::snprintf(sum.violation, sizeof sum.violation, "a process died; see above");
+      part = Totals();
+      part.failed = 1;
+      part.first_failed = running[job];
+      std::snprintf(part.violation, sizeof part.violation, "the process died in this seed");
+      sum.Add(part);
     }
   }
   while (wait(nullptr) > 0) {
   }
+  munmap(shared, bytes);
   return sum;
 }
 
