@@ -32,9 +32,10 @@ bench:                ## prints ratios with spread; see docs/benchmarks.md
 
 install:              ## the binary, and libbaton with include/baton, under PREFIX (/usr/local)
 	@tools/install_packages.sh build
-	@cmake --preset release -DBATON_LIBRARY=ON -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
-	@cmake --build --preset release -j$(JOBS) --target baton baton_library
-	@cmake --install build/release
+	@cmake --preset release -B build/install -DBATON_TESTS=OFF -DBATON_BENCH=OFF -DBATON_LIBRARY=ON \
+	  -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@cmake --build build/install -j$(JOBS) --target baton baton_library
+	@cmake --install build/install
 
 format:
 	@git ls-files '*.cc' '*.h' | xargs clang-format-16 -i

@@ -53,7 +53,7 @@ enum class FrameType : uint16_t {
   kRead = 16,    // receiver -> source: extents to send
   kData = 17,    // source -> receiver: table of extents, then their raw bytes
   kArena = 18,   // shm: announces the file descriptors of the source's regions
-  kWorker = 19,  // ucx, receiver -> source: where its messages are to go
+  kWorker = 19,  // ucx, receiver -> source, answered by an empty one: where its messages are to go
   kLanded = 20,  // ucx, receiver -> source: all bytes of the last kRead have landed
 };
 

@@ -1,5 +1,5 @@
 // A connected stream socket with deadlines on the project's clock: whole frames, whole byte ranges,
-// and an interrupt from other threads. Shared by tcp and shm; not a Link by itself.
+// and an interrupt from other threads. Shared by tcp, shm and ucx; not a Link by itself.
 // Thread rule: one thread; Close and Interrupt from any.
 #ifndef BATON_CONNECTOR_SOCKET_STREAM_H_
 #define BATON_CONNECTOR_SOCKET_STREAM_H_

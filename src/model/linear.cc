@@ -7,8 +7,8 @@
 namespace baton::model {
 namespace {
 
-// The matrix kernel works best on runs of 32 panels and multiples of 16 rows, which it blocks for
-// the caches itself; up to 4 rows it streams groups of 4 panels.
+// The matrix kernel works best on runs of some 32 panels (a mean: tiles shrink) and multiples of 16
+// rows, which it blocks for the caches itself; up to 4 rows it streams groups of 4 panels.
 constexpr int64_t kPanelsMax = 32;
 constexpr int64_t kPanelGroup = 4;
 constexpr int64_t kRowGroup = 16;

@@ -257,9 +257,15 @@ void Block(const MatmulArgs& a, const Range& row, const Range& k, const Range& p
   for (int64_t p = panel.begin; p < panel.end; ++p) {
     const T* w = static_cast<const T*>(a.w->data()) + (p * a.w->cols() + k.begin) * kLanes;
     // After the last panel comes the next block of k of the first one, or the panels that follow.
-    const T* next = w + a.w->cols() * kLanes;
-    if (p + 1 == panel.end && k.end < a.w->cols())
-      next = static_cast<const T*>(a.w->data()) + (panel.begin * a.w->cols() + k.end) * kLanes;
+    const T* const all = static_cast<const T*>(a.w->data());
+    const T* next = w;  // nothing
+    if (p + 1 < panel.end) {
+      next = w + a.w->cols() * kLanes;
+    } else if (k.end < a.w->cols()) {
+      next = all + (panel.begin * a.w->cols() + k.end) * kLanes;
+    } else if (p + 1 < a.w->panels()) {
+      next = all + (p + 1) * a.w->cols() * kLanes;
+    }
     for (int64_t i = 0; i < tiles; ++i) {
       const Range r = Cut(row.size(), tiles, i);
       TileOf<W>(r.size(), xp + r.begin * kBlockDepth, w, next, k.size(),
