@@ -19,6 +19,13 @@ bool ParseJsonLine(const std::string& line, TraceRequest* r) {
   r->arrival_s = (*json)["timestamp"].get<double>() / 1e3;
   r->input = (*json)["input_length"].get<int64_t>();
   r->output = (*json)["output_length"].get<int64_t>();
+  if (!json->contains("hash_ids")) return true;
+  const Json& ids = (*json)["hash_ids"];
+  if (!ids.is_array()) return false;
+  for (const Json& id : ids) {
+    if (!id.is_number_integer()) return false;
+    r->blocks.push_back(id.get<int64_t>());
+  }
   return true;
 }
 

@@ -1,6 +1,6 @@
 // Requests of a public trace: when they arrive and how long they are. Two formats are read by their
-// extension: .jsonl with {timestamp ms, input_length, output_length}, .csv with
-// TIMESTAMP,ContextTokens,GeneratedTokens. Thread rule: free functions.
+// extension: .jsonl with {timestamp ms, input_length, output_length} and perhaps
+// hash_ids, .csv with TIMESTAMP,ContextTokens,GeneratedTokens. Thread rule: free functions.
 #ifndef BATON_BENCH_MEMORY_TRACE_H_
 #define BATON_BENCH_MEMORY_TRACE_H_
 
@@ -16,6 +16,7 @@ struct TraceRequest {
   double arrival_s = 0;  // from the start of the trace
   int64_t input = 0;     // tokens, at least 1
   int64_t output = 0;
+  std::vector<int64_t> blocks;  // ids of the prompt's 512-token blocks, where the trace has them
 };
 
 struct Trace {

@@ -1,0 +1,91 @@
+// Question: how much of the prompts of a public trace does a cache of recurrent states reuse, when
+// states are few, beside a model with attention only and unlimited KV?
+//
+// The index, policy and eviction are the engine's. A trace names 512-token blocks; a prompt's last,
+// partial block is never counted as reusable. Hit rate = tokens reused / prompt tokens.
+//
+//   cache_bench --traces DIR [--states 4] [--branch-sights 2] [--spacing 2048] [--before-end
+//   512,..]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "replay.h"
+
+namespace baton::bench {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> traces;
+  PolicyOptions policy;
+};
+
+bool ParseNumbers(const std::string& text, std::vector<int64_t>* out) {
+  out->clear();
+  for (const auto part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    int64_t n = 0;
+    if (!absl::SimpleAtoi(part, &n)) return false;
+    out->push_back(n);
+  }
+  return true;
+}
+
+bool Parse(int argc, char** argv, Arguments* a) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--traces") {
+      std::error_code failed;
+      for (const auto& entry : std::filesystem::directory_iterator(value, failed))
+        if (entry.path().extension() == ".jsonl") a->traces.push_back(entry.path().string());
+      std::sort(a->traces.begin(), a->traces.end());
+    } else if (flag == "--states") {
+      a->policy.max_new_states = std::atoi(value.c_str());
+    } else if (flag == "--branch-sights") {
+      a->policy.branch_sights = static_cast<uint32_t>(std::atoi(value.c_str()));
+    } else if (flag == "--spacing") {
+      a->policy.spacing_tokens = std::atoll(value.c_str());
+    } else if (flag == "--before-end") {
+      if (!ParseNumbers(value, &a->policy.before_end)) return false;
+    } else {
+      return false;
+    }
+  }
+  return argc % 2 == 1 && !a->traces.empty();
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  if (!Parse(argc, argv, &arguments)) {
+    std::fprintf(stderr,
+                 "usage: cache_bench --traces DIR [--states 4] [--branch-sights 2] "
+                 "[--spacing 2048] [--before-end 512,1536]\n"
+                 "DIR holds .jsonl traces with hash_ids\n");
+    return 2;
+  }
+  for (const std::string& path : arguments.traces) {
+    const auto prompts = ReadPrompts(path);
+    if (!prompts.ok()) {
+      std::fprintf(stderr, "%s\n", prompts.status().ToString().c_str());
+      return 1;
+    }
+    if (prompts->empty()) continue;
+    ReplayOptions options;
+    options.policy = arguments.policy;
+    const ReplayResult r = Replay(*prompts, options, 0, prompts->size());
+    std::printf(
+        "%s: hit rate %.2f %%, bound %.2f %%, %.2f states created per request (at most %lld)\n",
+        std::filesystem::path(path).stem().c_str(), 100 * r.hit_rate(), 100 * r.bound(),
+        r.states_per_request(), static_cast<long long>(r.states_most));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::bench
+
+int main(int argc, char** argv) { return baton::bench::Main(argc, argv); }
