@@ -4,7 +4,8 @@
 //
 //   * a matrix row's result is one accumulator per output, fma'd in ascending k, whatever the
 //     number of rows, their place, the threads;
-//   * recurrences run in step form, token after token, state in memory rounded to its dtype (f32);
+//   * recurrences of f32 state run in step form, token after token, in place; those of narrow state
+//     read a base of the last grid boundary and the inputs since, and round once per 16 tokens;
 //   * reductions over a vector (norms, softmax sums) use 16 virtual lanes: element i goes to lane
 //     i % 16 in ascending i, then lanes are combined 8, 4, 2, 1 apart: l[j] += l[j + 8], ...;
 //   * attention uses absolute splits of kAttentionSplit tokens merged in ascending order;
@@ -26,6 +27,7 @@
 
 #include "base/types.h"
 #include "kernel/packed_matrix.h"
+#include "kernel/state_dtype.h"
 
 namespace baton::kernel {
 
@@ -131,6 +133,56 @@ struct Mamba1Args {
   int64_t ldy;
 };
 
+// The second form of Mamba-2, for one head and (a piece of) one grid step: the state S0 at the
+// step's first token is a read-only base in a narrow dtype, and token k of the step sees it through
+// the inputs of tokens 0..k (tokens before `first` were computed by earlier calls: the tail).
+//   w(k) = 1, w(j) = w(j+1) * decay[j+1] for j = k-1 .. 0;  g = w(0) * decay[0];
+//   y0[p] = sum_n fma(C[n] * m[n], S0[n][p]) from 0, n ascending;  y = g * y0;
+//   y = fma(cb[j] * w(j), dx[j][p], y), j = 0 .. k;  y = fma(D, x, y).
+// With the 16th token of the step the base moves on, rounded once:
+//   S[n][p] = (g * m[n]) * S0[n][p];  S = fma(w(j) * B[j][n], dx[j][p], S), j = 0 .. 15.
+// m[n] is 1, or for e4m3 the row's scale * 256, S0 then being the element / 256 (an exact half).
+struct Mamba2NarrowArgs {
+  StateDType dtype;  // not kF32
+  Rounding rounding;
+  void* base;        // [n_state][head_dim]
+  uint16_t* scales;  // [n_state] bf16; null unless kF8E4M3
+  int64_t n_state;
+  int64_t head_dim;  // <= kMaxHeadDim
+  int64_t first;     // tokens of the step already computed
+  int64_t tokens;    // to compute; first + tokens <= kBlockTokens
+  // Of token j of the step, j < first + tokens, each at its pointer plus an offset:
+  const float* const* dx;  // dt * x, [head_dim] at dx[j] + dx_offset
+  int64_t dx_offset;
+  const float* const* b;  // [n_state] at b[j] + b_offset
+  int64_t b_offset;
+  const float* const* decay;  // one value at decay[j] + decay_offset
+  int64_t decay_offset;
+  // Of token first + t:
+  const float* c;  // [n_state] at c + t * ldc
+  int64_t ldc;
+  const float* cb;  // C . B[j] (dots) at cb + t * ldcb + j, j <= first + t
+  int64_t ldcb;
+  const float* x;  // [head_dim] at x + t * ldx
+  int64_t ldx;
+  float d;
+  float* y;  // [head_dim] at y + t * ldy; may alias no input
+  int64_t ldy;
+  uint64_t key;  // of the rounding at the step's end (RoundingKey); kStochastic only
+};
+
+// Rows of f32 to a narrow dtype and back. Element (r, i) draws RoundingBits(key, r * width + i).
+struct NarrowArgs {
+  StateDType dtype;  // not kF32
+  Rounding rounding;
+  uint64_t key;
+  int64_t rows;
+  int64_t width;
+  float* wide;       // [rows][width]: narrow's input, widen's output
+  void* narrow;      // [rows][width]
+  uint16_t* scales;  // [rows] bf16; null unless kF8E4M3
+};
+
 struct Kernels {
   const char* name;  // "reference", "avx2", "avx512", ...
 
@@ -139,6 +191,16 @@ struct Kernels {
   void (*conv)(const ConvArgs&);
   void (*mamba2)(const Mamba2Args&);
   void (*mamba1)(const Mamba1Args&);
+  void (*mamba2_narrow)(const Mamba2NarrowArgs&);
+  void (*narrow)(const NarrowArgs&);
+  void (*widen)(const NarrowArgs&);
+  // out[j] = sum_i a[i] * b[j][offset + i] on virtual lanes, j < count.
+  void (*dots)(const float* a,
+               const float* const* b,
+               int64_t offset,
+               int64_t count,
+               int64_t n,
+               float* out);
 
   // y = w * x / sqrt(mean(x^2) + eps): sum of squares on virtual lanes, y = (x * inv) * w.
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
@@ -180,8 +242,11 @@ std::span<const Kernels* const> SupportedKernels();
 // off), round to nearest even, exceptions masked. Call first on every engine and pool thread.
 void SetCanonicalFpMode();
 
-// Digest of fixed inputs run through every function of `k`: the numerics tag of the layout.
-Sha256 NumericsTag(const Kernels& k);
+// Digest of fixed inputs run through every function of `k`: the numerics tag of the layout. A
+// narrow state adds its own kernels and rounding, so its tag differs.
+Sha256 NumericsTag(const Kernels& k,
+                   StateDType state = StateDType::kF32,
+                   Rounding rounding = Rounding::kNearest);
 
 }  // namespace baton::kernel
 

@@ -146,6 +146,67 @@ void TagRecurrences(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   }
 }
 
+// Two calls over one grid step: the second one sees a tail and folds.
+void TagNarrow(
+    const Kernels& k, StateDType dtype, Rounding rounding, Inputs* in, Sha256Hasher* hash) {
+  constexpr int64_t kN = 13, kP = 40, kStep = kBlockTokens, kCut = 5;
+  std::vector<float> state = in->Uniform(kN * kP, -1, 1);
+  const std::vector<float> x = in->Uniform(kStep * kP, -2, 2);
+  const std::vector<float> b = in->Uniform(kStep * kN, -1, 1);
+  const std::vector<float> c = in->Uniform(kStep * kN, -1, 1);
+  const std::vector<float> decay = in->Uniform(kStep, 0.5, 1);
+  std::vector<uint8_t> base(kN * kP * StateElementBytes(dtype));
+  std::vector<uint16_t> scales(kN);
+  std::vector<float> y(kStep * kP), cb(kStep * kStep);
+  const float *dx_at[kStep], *b_at[kStep], *decay_at[kStep];
+  for (int64_t j = 0; j < kStep; ++j) {
+    dx_at[j] = x.data() + j * kP;
+    b_at[j] = b.data() + j * kN;
+    decay_at[j] = decay.data() + j;
+    k.dots(c.data() + j * kN, b_at, 0, j + 1, kN, cb.data() + j * kStep);
+  }
+  const bool scaled = dtype == StateDType::kF8E4M3;
+  const NarrowArgs rows = {.dtype = dtype,
+                           .rounding = rounding,
+                           .key = RoundingKey(1, 2, 48),
+                           .rows = kN,
+                           .width = kP,
+                           .wide = state.data(),
+                           .narrow = base.data(),
+                           .scales = scaled ? scales.data() : nullptr};
+  k.narrow(rows);
+  for (const int64_t first : {int64_t{0}, kCut}) {
+    k.mamba2_narrow({.dtype = dtype,
+                     .rounding = rounding,
+                     .base = base.data(),
+                     .scales = rows.scales,
+                     .n_state = kN,
+                     .head_dim = kP,
+                     .first = first,
+                     .tokens = first == 0 ? kCut : kStep - kCut,
+                     .dx = dx_at,
+                     .dx_offset = 0,
+                     .b = b_at,
+                     .b_offset = 0,
+                     .decay = decay_at,
+                     .decay_offset = 0,
+                     .c = c.data() + first * kN,
+                     .ldc = kN,
+                     .cb = cb.data() + first * kStep,
+                     .ldcb = kStep,
+                     .x = x.data() + first * kP,
+                     .ldx = kP,
+                     .d = 0.3f,
+                     .y = y.data() + first * kP,
+                     .ldy = kP,
+                     .key = RoundingKey(1, 2, 64)});
+  }
+  k.widen(rows);
+  for (const auto& v : {state, y, cb}) hash->Update(AsBytes(v));
+  hash->Update(AsBytes(base));
+  hash->Update(AsBytes(scales));
+}
+
 void TagElementwise(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   constexpr int64_t kN = 102;
   const std::vector<float> x = in->Uniform(kN, -6, 6);
@@ -183,7 +244,7 @@ void TagScalars(Inputs* in, Sha256Hasher* hash) {
 
 }  // namespace
 
-Sha256 NumericsTag(const Kernels& k) {
+Sha256 NumericsTag(const Kernels& k, StateDType state, Rounding rounding) {
   Inputs in;
   Sha256Hasher hash;
   hash.Update("baton numerics 1");
@@ -192,6 +253,7 @@ Sha256 NumericsTag(const Kernels& k) {
   TagRecurrences(k, &in, &hash);
   TagElementwise(k, &in, &hash);
   TagScalars(&in, &hash);
+  if (state != StateDType::kF32) TagNarrow(k, state, rounding, &in, &hash);
   return hash.Finish();
 }
 

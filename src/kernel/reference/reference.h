@@ -40,6 +40,15 @@ void Attention(const AttentionArgs& a);
 void Conv(const ConvArgs& a);
 void Mamba2(const Mamba2Args& a);
 void Mamba1(const Mamba1Args& a);
+void Mamba2Narrow(const Mamba2NarrowArgs& a);
+void Narrow(const NarrowArgs& a);
+void Widen(const NarrowArgs& a);
+void Dots(const float* a,
+          const float* const* b,
+          int64_t offset,
+          int64_t count,
+          int64_t n,
+          float* out);
 void RmsNorm(const float* x, const float* w, int64_t n, float eps, float* y);
 void GatedRmsNorm(const float* y,
                   const float* z,
