@@ -89,10 +89,7 @@ class UcxLink final : public SocketLink<Link> {
   ~UcxLink() override {
     if (worker_ == nullptr) return;
     worker_->SetOnMessage(nullptr);
-    if (clean_)
-      shared_->idle.Keep({}, std::move(worker_));
-    else if (!met_)
-      UcxWorker::Abandon(std::move(worker_));
+    if (clean_) shared_->idle.Keep({}, std::move(worker_));
   }
 
   Status Pull(std::span<const ReadExtent> extents, std::span<uint64_t> landed, Instant deadline) {
@@ -109,16 +106,13 @@ class UcxLink final : public SocketLink<Link> {
     if (met_) return absl::OkStatus();
     if (worker_ != nullptr)
       return Reject(Reason::kPeerUnavailable, peer() + ": the workers did not meet");
-    if (UcxWorker::TooManyAbandoned())
-      return Reject(Reason::kNoCapacity,
-                    "ucx: too many peers left while their workers met; restart this process");
     worker_ = shared_->idle.Take({});
     if (worker_ == nullptr) {
-      BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
+      BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, kUcxMessageBytesMax));
     }
-    worker_->SetOnMessage([this](ByteSpan header, ByteSpan data) {
+    worker_->SetOnMessage([this](ByteSpan message) {
       // Outside a pull nothing is expected and nothing is written.
-      if (pull_ != nullptr && landing_.ok()) landing_ = pull_->Land(header, data);
+      if (pull_ != nullptr && landing_.ok()) landing_ = pull_->Land(message);
     });
     BATON_ASSIGN_OR_RETURN(const std::vector<uint8_t> address, worker_->Address());
     ByteWriter w;
@@ -190,7 +184,7 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
         shared_(std::move(shared)) {}
   // A read that failed has taken the worker with it.
   ~UcxSourceLink() override {
-    if (worker_ != nullptr && worker_->status().ok())
+    if (worker_ != nullptr && worker_->status().ok() && worker_->pending() == 0)
       shared_->idle.Keep(std::move(peer_address_), std::move(worker_));
   }
 
@@ -231,19 +225,15 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
     peer_address_.assign(frame.payload.begin() + kTokenBytes, frame.payload.end());
     worker_ = shared_->idle.Take(peer_address_);
     if (worker_ == nullptr) {
-      BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, nullptr));
+      BATON_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(shared_->context, 0));
       BATON_RETURN_IF_ERROR(worker_->ConnectTo(AsBytes(peer_address_)));
       BATON_RETURN_IF_ERROR(worker_->Flush());
       bool frame_waits = false;
-      Status met = RunUntil(
+      BATON_RETURN_IF_ERROR(RunUntil(
           worker_.get(), stream(), deadline, [this] { return worker_->pending() == 0; },
-          &frame_waits);
-      if (met.ok() && frame_waits)
-        met = Reject(Reason::kPeerUnavailable, peer() + ": left while the workers met");
-      if (!met.ok()) {
-        UcxWorker::Abandon(std::move(worker_));
-        return met;
-      }
+          &frame_waits));
+      if (frame_waits)
+        return Reject(Reason::kPeerUnavailable, peer() + ": left while the workers met");
     }
     return Send({FrameType::kWorker, {}}, deadline);
   }
@@ -290,10 +280,20 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
     if (frame.type != FrameType::kLanded) return Unexpected(frame);
     ByteReader r(AsBytes(frame.payload));
     const uint64_t landed = r.Get<uint64_t>();
-    if (!r.done() || landed != read_ || worker_->pending() != 0)
+    if (!r.done() || landed != read_)
       return Reject(Reason::kMalformed,
-                    absl::StrCat(peer(), ": acknowledges read ", landed, ", expected ", read_,
-                                 " and no message on its way, found ", worker_->pending()));
+                    absl::StrCat(peer(), ": acknowledges read ", landed, ", expected ", read_));
+    // What has landed there may not be reported complete here yet (RDMA completes late). The
+    // receiver may ask on meanwhile, so its frames end no wait.
+    while (worker_->pending() != 0) {
+      const bool moved = worker_->Progress();
+      BATON_RETURN_IF_ERROR(worker_->status());
+      if (stream()->closed() || stream()->clock()->Now() >= deadline)
+        return Reject(Reason::kPeerUnavailable,
+                      peer() + ": ended before its last message was reported sent");
+      if (!moved)
+        BATON_RETURN_IF_ERROR(worker_->Wait(-1, SliceUntil(deadline, stream()->clock())).status());
+    }
     return absl::OkStatus();
   }
 

@@ -7,11 +7,12 @@ std::unique_ptr<UcxWorker> UcxIdle::Take(const std::vector<uint8_t>& peer) {
     std::unique_ptr<UcxWorker> worker;
     {
       MutexLock lock(&mu_);
-      auto it = idle_.begin();
-      while (it != idle_.end() && it->first != peer) ++it;
-      if (it == idle_.end()) return nullptr;
+      // The one kept last: the peer's other half of it is the last that the peer would give up.
+      auto it = idle_.rbegin();
+      while (it != idle_.rend() && it->first != peer) ++it;
+      if (it == idle_.rend()) return nullptr;
       worker = std::move(it->second);
-      idle_.erase(it);
+      idle_.erase(std::next(it).base());
     }
     // What came while nobody looked, the end of the peer among it.
     constexpr int kRoundsMax = 1000;

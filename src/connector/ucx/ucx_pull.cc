@@ -30,11 +30,13 @@ UcxPull::UcxPull(uint64_t token,
   }
 }
 
-Status UcxPull::Land(ByteSpan header, ByteSpan data) {
-  if (header.size() != kUcxPieceHeaderBytes)
-    return Reject(Reason::kMalformed, absl::StrCat("ucx message with a header of ", header.size(),
-                                                   " bytes, expected ", kUcxPieceHeaderBytes));
-  ByteReader r(header);
+Status UcxPull::Land(ByteSpan message) {
+  if (message.size() < kUcxPieceHeaderBytes)
+    return Reject(Reason::kMalformed,
+                  absl::StrCat("ucx message of ", message.size(), " bytes, expected a header of ",
+                               kUcxPieceHeaderBytes));
+  ByteReader r(message.first(kUcxPieceHeaderBytes));
+  const ByteSpan data = message.subspan(kUcxPieceHeaderBytes);
   UcxPiece piece;
   piece.token = r.Get<uint64_t>();
   piece.read = r.Get<uint64_t>();

@@ -24,6 +24,7 @@ struct UcxPiece {
   uint64_t offset = 0;  // inside the range, a multiple of kUcxPieceBytes
 };
 inline constexpr size_t kUcxPieceHeaderBytes = 32;
+inline constexpr size_t kUcxMessageBytesMax = kUcxPieceHeaderBytes + kUcxPieceBytes;
 
 std::vector<uint8_t> EncodePiece(const UcxPiece& piece);
 
@@ -35,10 +36,10 @@ class UcxPull {
           std::span<const ReadExtent> extents,
           std::span<uint64_t> landed);
 
-  // Copies one message to its place. kMalformed (header), kUnknownPart (another conversation or
-  // read, no such range, or a piece that came already), kShortTransfer (offset or size is not a
-  // piece's). Nothing is written unless ok.
-  Status Land(ByteSpan header, ByteSpan data);
+  // Copies one message, header and data, to its place. kMalformed (no header), kUnknownPart
+  // (another conversation or read, no such range, or a piece that came already), kShortTransfer
+  // (offset or size is not a piece's). Nothing is written unless ok.
+  Status Land(ByteSpan message);
   bool done() const { return missing_ == 0; }
 
  private:

@@ -2,6 +2,7 @@
 // suite.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <vector>
 
 #include "connector/ucx/ucx_pull.h"
@@ -22,8 +23,10 @@ class UcxPullTest : public ::testing::Test {
   }
 
   Status Land(const UcxPiece& piece, size_t bytes) {
-    const std::vector<std::byte> data(bytes, std::byte{9});
-    return pull_->Land(AsBytes(EncodePiece(piece)), data);
+    const std::vector<uint8_t> header = EncodePiece(piece);
+    std::vector<std::byte> message(header.size() + bytes, std::byte{9});
+    std::memcpy(message.data(), header.data(), header.size());
+    return pull_->Land(message);
   }
 
   std::vector<std::byte> memory_;
@@ -58,7 +61,9 @@ TEST_F(UcxPullTest, WhatWasNotAskedForWritesNothing) {
   EXPECT_EQ(reason({5, 7, 0, UINT64_MAX / kUcxPieceBytes * kUcxPieceBytes}, 100),
             Reason::kShortTransfer);
   EXPECT_EQ(reason({5, 7, 1, 0}, 0), Reason::kShortTransfer);
-  EXPECT_EQ(ReasonOf(pull_->Land({}, {})), Reason::kMalformed);
+  EXPECT_EQ(ReasonOf(pull_->Land({})), Reason::kMalformed);
+  EXPECT_EQ(ReasonOf(pull_->Land(std::vector<std::byte>(kUcxPieceHeaderBytes - 1))),
+            Reason::kMalformed);
   EXPECT_EQ(memory_, std::vector<std::byte>(kBytes + 50, std::byte{0}));
   EXPECT_EQ(landed_, (std::vector<uint64_t>{0, 0}));
 }

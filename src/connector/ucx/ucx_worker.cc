@@ -6,7 +6,6 @@
 #include <ucs/debug/log_def.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -16,21 +15,28 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-// An abandoned worker (ucx_worker.h) holds memory by pointers that the leak checker cannot follow.
-extern "C" const char* __lsan_default_suppressions();   // NOLINT(bugprone-reserved-identifier)
-extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
-  return "leak:libucs.so\nleak:libucp.so\nleak:libuct.so\n";
-}
-#endif
+// How a peer's death could abort the process in UCX 1.13, and why not here. The first active
+// message that is longer than a few bytes (ucp_am_send_nbx, ucp_am.c) wants the id of the endpoint
+// at the other side: a wire-up request (REQ) goes ahead of it. The receiver's worker makes an
+// endpoint to the sender and queues its reply (REP) on it. Over tcp that reply waits in the
+// transport's queue until the sender has acknowledged the connection; if the sender's worker or
+// process is gone by then, dropping the queue runs into "Assertion ... got REP message"
+// (ucp_request.c:684; removed in 1.14, openucx/ucx pull request 8175). Both happen inside one call
+// of ucp_worker_progress or ucp_worker_destroy, so no protocol above can step between them.
+// ucp_tag_send_nbx sends eager messages without that id: over a transport that connects by worker
+// address (tcp, dc) no REQ is ever sent, if settings and environment do not ask for one
+// (RESOLVE_REMOTE_EP_ID) and no rendezvous begins (RNDV_THRESH). rc needs REQ and REP to connect
+// its queue pairs; there they wait in UCP's own wire-up endpoint, whose queue is dropped without
+// that assertion.
 
 namespace baton {
 namespace {
 
-constexpr unsigned kMessageId = 1;
+constexpr ucp_tag_t kTag = 1;  // of every message; any is taken
 constexpr size_t kHeaderMax = 64;
-constexpr int kAbandonedMax = 64;
-std::atomic<int> abandoned{0};
+// Posted receives: more than one progress of a tcp connection (64 KiB) completes, so that messages
+// rarely wait in, and are copied through, UCX's queue of unexpected ones.
+constexpr size_t kReceives = 8;
 
 std::string Text(ucs_status_t status) { return ucs_status_string(status); }
 
@@ -54,6 +60,24 @@ Status Lost(ucs_status_t status) {
   return Reject(Reason::kPeerUnavailable, "ucx: " + Text(status));
 }
 
+// Not the environment's to choose, whatever UCX_* says.
+ucs_status_t ChooseProtocols(ucp_config_t* config) {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  const auto older_than = [&](unsigned m) { return major == 1 && minor < m; };
+  ucs_status_t status = ucp_config_modify(config, "RNDV_THRESH", "inf");
+  // Should a peer ask for a rendezvous all the same, it is told no address to write to.
+  if (status == UCS_OK) status = ucp_config_modify(config, "RNDV_SCHEME", "get_zcopy");
+  if (status == UCS_OK && older_than(14))  // the abort above
+    status = ucp_config_modify(config, "RESOLVE_REMOTE_EP_ID", "n");
+  // In these versions the second protocol family is unfinished and aborts when an endpoint is
+  // closed with sends on their way.
+  if (status == UCS_OK && older_than(16)) status = ucp_config_modify(config, "PROTO_ENABLE", "n");
+  return status;
+}
+
 }  // namespace
 
 bool IsLoopbackHost(const std::string& host) {
@@ -69,17 +93,11 @@ StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(bool loopback) {
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK)
     return absl::UnavailableError("ucx: its settings (UCX_*) do not parse: " + Text(status));
-  // Not the environment's to choose: in these versions the second protocol family is unfinished and
-  // aborts when an endpoint is closed with sends on their way.
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
-  if (major == 1 && minor < 16) status = ucp_config_modify(config, "PROTO_ENABLE", "n");
+  status = ChooseProtocols(config);
   if (status == UCS_OK && loopback) status = ucp_config_modify(config, "NET_DEVICES", "lo");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   params.mt_workers_shared = 1;
   ucp_context* context = nullptr;
   if (status == UCS_OK) status = ucp_init(&params, config, &context);
@@ -94,29 +112,16 @@ UcxContext::~UcxContext() { ucp_cleanup(context_); }
 
 struct UcxWorker::Pending {
   std::byte header[kHeaderMax];
+  ucp_dt_iov_t pieces[2];  // header, data: UCX reads this array too, as long as the request lives
+  void* request = nullptr;
+};
+
+struct UcxWorker::Receive {
+  std::vector<std::byte> buffer;
   void* request = nullptr;
 };
 
 struct UcxCallbacks {
-  static ucs_status_t Message(void* arg,  // NOLINT(readability-function-size): the library's
-                              const void* header,
-                              size_t header_bytes,
-                              void* data,
-                              size_t bytes,
-                              const ucp_am_recv_param_t* param) {
-    auto* const worker = static_cast<UcxWorker*>(arg);
-    // A rendezvous would have the sender's side choose how bytes reach a buffer named to it.
-    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-      if (worker->status_.ok())
-        worker->status_ = Reject(Reason::kMalformed, "ucx: the peer asks for a rendezvous");
-      return UCS_OK;
-    }
-    if (worker->on_message_ != nullptr)
-      worker->on_message_({static_cast<const std::byte*>(header), header_bytes},
-                          {static_cast<const std::byte*>(data), bytes});
-    return UCS_OK;
-  }
-
   static void Failed(void* arg, ucp_ep*, ucs_status_t status) {
     auto* const worker = static_cast<UcxWorker*>(arg);
     if (worker->status_.ok()) worker->status_ = Lost(status);
@@ -126,32 +131,62 @@ struct UcxCallbacks {
 UcxWorker::UcxWorker(std::shared_ptr<UcxContext> context) : context_(std::move(context)) {}
 
 StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(std::shared_ptr<UcxContext> context,
-                                                       OnMessage on_message) {
+                                                       size_t message_bytes_max) {
   std::unique_ptr<UcxWorker> out(new UcxWorker(std::move(context)));
-  out->on_message_ = std::move(on_message);
   ucp_worker_params_t params{};
-  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  // A message whose sender died in the middle of it leaves its receive to the end of the worker.
+  params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
   ucs_status_t status = ucp_worker_create(out->context_->get(), &params, &out->worker_);
   if (status == UCS_OK) status = ucp_worker_get_efd(out->worker_, &out->event_fd_);
-  if (status == UCS_OK) {
-    ucp_am_handler_param_t handler{};
-    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-    handler.id = kMessageId;
-    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-    handler.cb = UcxCallbacks::Message;
-    handler.arg = out.get();
-    status = ucp_worker_set_am_recv_handler(out->worker_, &handler);
-  }
   if (status != UCS_OK)
     return absl::UnavailableError("ucx: cannot make a worker: " + Text(status) +
                                   "; check UCX_TLS and UCX_NET_DEVICES, or use tcp");
+  if (message_bytes_max != 0) {
+    out->receives_.resize(kReceives);
+    for (Receive& receive : out->receives_) {
+      receive.buffer.resize(message_bytes_max);
+      out->Post(&receive);
+    }
+  }
   return out;
+}
+
+void UcxWorker::Post(Receive* receive) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  void* const request = ucp_tag_recv_nbx(worker_, receive->buffer.data(), receive->buffer.size(),
+                                         kTag, /*tag_mask=*/0, &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    if (status_.ok()) status_ = Lost(UCS_PTR_STATUS(request));
+    return;
+  }
+  receive->request = request;
+}
+
+void UcxWorker::CancelReceives() {
+  for (Receive& receive : receives_) {
+    if (receive.request == nullptr) continue;
+    ucp_request_cancel(worker_, receive.request);
+    // One in the middle of a message cannot be cancelled: its buffer stays until the worker is
+    // gone.
+    ucp_request_free(receive.request);
+    receive.request = nullptr;
+  }
+  // What came and found no receive posted.
+  ucp_tag_recv_info_t info{};
+  while (ucp_tag_message_h message = ucp_tag_probe_nb(worker_, kTag, /*tag_mask=*/0, 1, &info)) {
+    ucp_request_param_t param{};
+    void* const request = ucp_tag_msg_recv_nbx(worker_, receives_[0].buffer.data(),
+                                               receives_[0].buffer.size(), message, &param);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
 }
 
 UcxWorker::~UcxWorker() {
   on_message_ = nullptr;
+  if (worker_ == nullptr) return;
   if (endpoint_ != nullptr) {
     // By force: whatever is still queued is dropped, and its data is read no more.
     ucp_request_param_t param{};
@@ -167,7 +202,8 @@ UcxWorker::~UcxWorker() {
     ucp_worker_progress(worker_);
     Reap();
   }
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (!receives_.empty()) CancelReceives();
+  ucp_worker_destroy(worker_);
 }
 
 StatusOr<std::vector<uint8_t>> UcxWorker::Address() const {
@@ -199,6 +235,20 @@ Status UcxWorker::ConnectTo(ByteSpan address) {
                     "check UCX_TLS and UCX_NET_DEVICES");
 }
 
+Status UcxWorker::Queue(std::unique_ptr<Pending> pending, void* request) {
+  if (UCS_PTR_IS_ERR(request)) {
+    if (status_.ok()) status_ = Lost(UCS_PTR_STATUS(request));
+    return status_;
+  }
+  if (request == nullptr) {  // done at once
+    spare_.push_back(std::move(pending));
+  } else {
+    pending->request = request;
+    requests_.push_back(std::move(pending));
+  }
+  return absl::OkStatus();
+}
+
 Status UcxWorker::Send(ByteSpan header, ByteSpan data) {
   BATON_CHECK(endpoint_ != nullptr && header.size() <= kHeaderMax);
   BATON_RETURN_IF_ERROR(status_);
@@ -210,52 +260,19 @@ Status UcxWorker::Send(ByteSpan header, ByteSpan data) {
     spare_.pop_back();
   }
   std::memcpy(pending->header, header.data(), header.size());
+  pending->pieces[0] = {pending->header, header.size()};
+  pending->pieces[1] = {const_cast<std::byte*>(data.data()), data.size()};  // only read
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
-  void* const request = ucp_am_send_nbx(endpoint_, kMessageId, pending->header, header.size(),
-                                        data.data(), data.size(), &param);
-  if (UCS_PTR_IS_ERR(request)) {
-    if (status_.ok()) status_ = Lost(UCS_PTR_STATUS(request));
-    return status_;
-  }
-  if (request == nullptr) {  // sent at once
-    spare_.push_back(std::move(pending));
-  } else {
-    pending->request = request;
-    requests_.push_back(std::move(pending));
-  }
-  return absl::OkStatus();
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+  param.datatype = ucp_dt_make_iov();
+  void* const request = ucp_tag_send_nbx(endpoint_, pending->pieces, 2, kTag, &param);
+  return Queue(std::move(pending), request);
 }
 
 Status UcxWorker::Flush() {
   BATON_CHECK(endpoint_ != nullptr);
-  auto pending = std::make_unique<Pending>();
   ucp_request_param_t param{};
-  void* const request = ucp_ep_flush_nbx(endpoint_, &param);
-  if (UCS_PTR_IS_ERR(request)) {
-    if (status_.ok()) status_ = Lost(UCS_PTR_STATUS(request));
-    return status_;
-  }
-  if (request != nullptr) {
-    pending->request = request;
-    requests_.push_back(std::move(pending));
-  }
-  return absl::OkStatus();
-}
-
-bool UcxWorker::TooManyAbandoned() { return abandoned.load() >= kAbandonedMax; }
-
-bool UcxWorker::Abandon(std::unique_ptr<UcxWorker> worker) {
-  worker->on_message_ = nullptr;
-  const int count = ++abandoned;
-  LogWarning(absl::StrCat("ucx: a peer left before its worker had met ours; ", count, " of ",
-                          kAbandonedMax, " kept until the process ends"));
-  static std::mutex mu;
-  static auto* const kept = new std::vector<std::unique_ptr<UcxWorker>>();  // never destroyed
-  const std::lock_guard<std::mutex> lock(mu);
-  kept->push_back(std::move(worker));
-  return count < kAbandonedMax;
+  return Queue(std::make_unique<Pending>(), ucp_ep_flush_nbx(endpoint_, &param));
 }
 
 void UcxWorker::Reap() {
@@ -273,10 +290,34 @@ void UcxWorker::Reap() {
   }
 }
 
+bool UcxWorker::ReapReceives() {
+  bool moved = false;
+  for (Receive& receive : receives_) {
+    if (receive.request == nullptr) continue;
+    ucp_tag_recv_info_t info{};
+    const ucs_status_t status = ucp_tag_recv_request_test(receive.request, &info);
+    if (status == UCS_INPROGRESS) continue;
+    moved = true;
+    ucp_request_free(receive.request);
+    receive.request = nullptr;
+    if (status == UCS_OK) {
+      if (on_message_ != nullptr) on_message_(ByteSpan(receive.buffer).first(info.length));
+    } else if (status_.ok()) {
+      status_ = status == UCS_ERR_MESSAGE_TRUNCATED
+                    ? Reject(Reason::kMalformed, absl::StrCat("ucx: message of more than ",
+                                                              receive.buffer.size(), " bytes"))
+                    : Lost(status);
+    }
+    Post(&receive);
+  }
+  return moved;
+}
+
 bool UcxWorker::Progress() {
   const size_t before = requests_.size();
-  const bool moved = ucp_worker_progress(worker_) != 0;
+  bool moved = ucp_worker_progress(worker_) != 0;
   Reap();
+  if (ReapReceives()) moved = true;
   return moved || requests_.size() != before;
 }
 

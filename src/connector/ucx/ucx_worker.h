@@ -1,10 +1,16 @@
 // The part of UCX that the ucx connector uses, with owners: a context (devices and settings), a
-// worker (one side of one conversation) and an endpoint (the way to a peer's worker). Only active
-// messages are used, sent eagerly: they land in buffers of UCX and are handed to a callback, so no
-// peer ever holds an address in this process's memory, whatever the transport underneath can do.
+// worker (one side of one conversation) and an endpoint (the way to a peer's worker). Only tagged
+// messages are used, sent eagerly: they land in bounce buffers of the worker and are handed to a
+// callback, so no peer ever holds an address in this process's memory, whatever the transport
+// underneath can do.
+//
+// Why tagged and not active messages: with those UCX first makes an endpoint back to the sender and
+// queues an answer to it, and UCX 1.13 aborts the process when the sender is gone by then
+// (ucx_worker.cc has the details). An eager tagged message asks for no answer: a worker that only
+// receives holds no endpoint, and nothing of it can be queued when its peer dies.
 //
 // Endpoints are created in error mode PEER: without it a send into a dead process succeeds. What
-// the environment (UCX_*) may choose is transports, devices and sizes, not these two things.
+// the environment (UCX_*) may choose is transports, devices and sizes, not these things.
 //
 // UCX reads what a peer sends before this code sees it, and is not hardened against forged bytes:
 // ucx is for networks whose hosts are trusted, like RDMA itself.
@@ -50,23 +56,18 @@ bool IsLoopbackHost(const std::string& host);
 
 class UcxWorker {
  public:
-  // Both are valid during the call only. Runs inside Progress.
-  using OnMessage = std::function<void(ByteSpan header, ByteSpan data)>;
+  // `message` is valid during the call only. Runs inside Progress.
+  using OnMessage = std::function<void(ByteSpan message)>;
 
-  // `on_message` may be empty for a side that only sends.
+  // Receives messages of up to `message_bytes_max` (a longer one is kMalformed), or none if 0.
   static StatusOr<std::unique_ptr<UcxWorker>> Create(std::shared_ptr<UcxContext> context,
-                                                     OnMessage on_message);
+                                                     size_t message_bytes_max);
+  // Whatever is on its way is dropped, in either direction and at any moment.
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
-  // Instead of destroying a worker whose peer left before the two had met: UCX 1.13 aborts the
-  // process if a worker is destroyed, or goes on, with its answer to such a peer still queued. It
-  // is kept untouched until the process ends. False if too many are kept already: use ucx no more.
-  static bool Abandon(std::unique_ptr<UcxWorker> worker);
-  static bool TooManyAbandoned();
-
-  // Replaces on_message; between two conversations.
+  // Who takes messages from now on; those that come while it is empty are dropped.
   void SetOnMessage(OnMessage on_message) { on_message_ = std::move(on_message); }
 
   // What a peer's ConnectTo takes.
@@ -74,10 +75,11 @@ class UcxWorker {
   // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer.
   Status ConnectTo(ByteSpan address);
 
-  // Queues a flush: once pending() is 0, the two workers have met and the peer's has answered.
+  // Queues a flush: once pending() is 0, the peer's worker can be reached.
   Status Flush();
-  // Queues one message to the endpoint; `header` is copied, `data` must stay readable until
-  // pending() has fallen below what it was. kPeerUnavailable once the peer is lost.
+  // Queues one message, `header` and then `data`, to the endpoint; `header` is copied, `data` must
+  // stay readable until pending() has fallen below what it was. kPeerUnavailable once the peer is
+  // lost.
   Status Send(ByteSpan header, ByteSpan data);
   // Messages whose data UCX still reads.
   size_t pending() const { return requests_.size(); }
@@ -93,8 +95,13 @@ class UcxWorker {
 
  private:
   struct Pending;
+  struct Receive;
   explicit UcxWorker(std::shared_ptr<UcxContext> context);
+  Status Queue(std::unique_ptr<Pending> pending, void* request);
+  void Post(Receive* receive);
+  void CancelReceives();
   void Reap();
+  bool ReapReceives();
 
   const std::shared_ptr<UcxContext> context_;
   OnMessage on_message_;
@@ -103,6 +110,7 @@ class UcxWorker {
   int event_fd_ = -1;
   std::vector<std::unique_ptr<Pending>> requests_;  // headers live as long as the request
   std::vector<std::unique_ptr<Pending>> spare_;
+  std::vector<Receive> receives_;  // posted, each with a bounce buffer
   Status status_;
 
   friend struct UcxCallbacks;
