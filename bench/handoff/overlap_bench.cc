@@ -1,12 +1,12 @@
 // Question: how long after the last prompt token is computed does the first output token come, and
 // does that grow with the prompt? A prefill and a decode worker around one generated checkpoint
 // (4 layers of granite-100m's shape, one of them attention), over shm and tcp; with blocks offered
-// while later tokens compute, and with everything offered at the end. Two spans are printed,
+// while later tokens compute, and with everything offered at the end. Three spans are printed,
 // medians of interleaved rounds (7, or the first argument) with (min..max):
 //   hand-off   end of the prefill's last step -> start of the decode worker's first step
-//   to token   end of the prefill's last step -> first output token: the same, and the decode
-//   worker's
-//              step over the last 1..16 prompt tokens, whose attention reads the whole prompt
+//   step       the decode worker's step over the last 1..16 prompt tokens, whose attention reads
+//              the whole prompt
+//   to token   end of the prefill's last step -> first output token: both, and the sampler
 // Checked: the tokens are those of an all-in-one worker, no hand-off is rejected, and blocks were
 // offered early exactly where they should be.
 #include <algorithm>
@@ -55,9 +55,12 @@ class TimedModel final : public model::Model {
     first_start.compare_exchange_strong(none, kClock.Now().count());
     const Status status = inner_->Forward(batch, workspace, pool);
     last_end = kClock.Now().count();
+    none = 0;
+    first_end.compare_exchange_strong(none, last_end.load());
     return status;
   }
   mutable std::atomic<int64_t> first_start{0};
+  mutable std::atomic<int64_t> first_end{0};
   mutable std::atomic<int64_t> last_end{0};
 
  private:
@@ -92,7 +95,7 @@ class Sink final : public engine::GenerationSink {
 };
 
 struct Spans {
-  std::vector<double> handoff_ms, token_ms;
+  std::vector<double> handoff_ms, step_ms, token_ms;
 };
 
 void Print(const char* name, std::vector<double> v) {
@@ -158,6 +161,7 @@ void Round(const model::Model& m,
     return static_cast<double>(t - at_prefill.last_end.load()) * 1e-6;
   };
   spans->handoff_ms.push_back(ms(at_decode.first_start.load()));
+  spans->step_ms.push_back(ms(at_decode.first_end.load()) - ms(at_decode.first_start.load()));
   spans->token_ms.push_back(ms(sink->first.count()));
 }
 
@@ -196,6 +200,7 @@ int Main(int rounds) {
       std::printf("%s %-9s %5ld tokens |", connector.c_str(), key.first ? "early" : "at end",
                   static_cast<long>(key.second));
       Print("hand-off", s.handoff_ms);
+      Print("step", s.step_ms);
       Print("to token", s.token_ms);
       std::printf("\n");
       std::fflush(stdout);
