@@ -67,6 +67,11 @@ bool CheckpointStore::EvictOne() {
   return true;
 }
 
+bool CheckpointStore::Holds(const Checkpoint& checkpoint) const {
+  const auto it = entries_.find(checkpoint.seal().identity.Key());
+  return it != entries_.end() && it->second.checkpoint.get() == &checkpoint;
+}
+
 void CheckpointStore::Remove(const Checkpoint& checkpoint) {
   auto it = entries_.find(checkpoint.seal().identity.Key());
   if (it != entries_.end() && it->second.checkpoint.get() == &checkpoint) Erase(it);

@@ -77,6 +77,8 @@ class CheckpointStore {
   // Drops the least recently used checkpoint. Its memory is free once nobody else holds it. False
   // if the store is empty.
   bool EvictOne();
+  // True if exactly this checkpoint is stored. No use of it.
+  bool Holds(const Checkpoint& checkpoint) const;
   // Drops this checkpoint, if it is still the one stored: it failed verification.
   void Remove(const Checkpoint& checkpoint);
 

@@ -54,6 +54,18 @@ void Core::Admit() {
 // holds none.
 bool Core::TryStart(SequencePtr* sequence) {
   Sequence* s = sequence->get();
+  if (s->parked != nullptr) {
+    const Status resumed = Unpark(s);
+    if (resumed.ok()) {
+      Run(std::move(*sequence));
+      return true;
+    }
+    if (ReasonOf(resumed) == Reason::kNoCapacity) return false;
+    LogError(absl::StrCat("request ", s->owner.value,
+                          ": parked bundle refused, computing again: ", resumed.message()));
+    stats_.park_rejects.fetch_add(1);
+    s->parked.reset();
+  }
   const int64_t limit = StartLimit(*s);
   const std::vector<Sha256> hashes = PrefixChain::BlockHashes(s->base.scope, s->tokens);
   for (;;) {
@@ -88,7 +100,11 @@ bool Core::TryStart(SequencePtr* sequence) {
     const Status started = best != nullptr ? Fork(s, best) : StartFresh(s);
     if (started.ok()) break;
     ReleaseMemory(s);
-    if (ReasonOf(started) == Reason::kNoCapacity) return false;
+    if (ReasonOf(started) == Reason::kNoCapacity) {
+      // Making room may have evicted the very checkpoint: then its memory is there now.
+      if (best == nullptr || store_.Holds(*best)) return false;
+      continue;
+    }
     if (best == nullptr) {
       Notify(s, FinishReason::kError, started);
       sequence->reset();
@@ -163,7 +179,7 @@ Status Core::Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint) {
   s->memory.block_digests = checkpoint->block_digests();
   s->memory.sealed = boundary / kBlockTokens;
   s->record.emplace(s->base, std::move(chain));
-  s->parent = std::move(checkpoint);
+  s->parent = checkpoint->seal().state_id;
   return absl::OkStatus();
 }
 
@@ -184,22 +200,7 @@ bool Core::StartPull(SequencePtr* sequence, std::shared_ptr<const Checkpoint> be
     for (const auto& [scheme, own] : options_.own_endpoints)
       if (scheme == SchemeOf(s->pull->endpoint)) ask.hint = PrefixHint{best->boundary(), own};
   }
-  Status status;
-  if (layout().has_state()) {
-    StatusOr<SlotHandle> slot = ReserveSlot(s->owner, FillMode::kGapsOnly);
-    status = slot.status();
-    if (slot.ok()) s->memory.slot = *slot;
-  }
-  s->memory.blocks.assign(pools_.blocks.size(), {});
-  s->memory.block_digests.assign(pools_.blocks.size(), {});
-  for (size_t g = 0; g < pools_.blocks.size() && status.ok(); ++g) {
-    for (int64_t b = 0; b < boundary / kBlockTokens && status.ok(); ++b) {
-      StatusOr<BlockHandle> block = ReserveBlock(g, s->owner, FillMode::kGapsOnly);
-      status = block.status();
-      if (block.ok()) s->memory.blocks[g].push_back(*block);
-    }
-  }
-  if (!status.ok()) {
+  if (!ReserveBundle(s, boundary).ok()) {
     ReleaseMemory(s);
     return false;
   }
@@ -268,6 +269,7 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
   s->record.emplace(s->base,
                     PrefixChain(s->base.scope, std::span<const TokenId>(s->tokens).first(
                                                    static_cast<size_t>(s->pull->boundary))));
+  s->parent = report.state_id;
   s->pull.reset();
   if (s->cancel->stop_requested()) {
     ReleaseMemory(s);
@@ -351,13 +353,15 @@ void Core::ReleaseMemory(Sequence* s) {
   }
   s->memory = SequenceMemory();
   s->record.reset();
-  s->parent.reset();
+  s->parent = {};
 }
 
-// Gives back everything; the sequence starts again from its tokens (or a checkpoint) later, and
-// by canonical numerics continues with the same bits.
+// Gives back every unit. The sequence goes on from its parked bundle later or, without one, from
+// its tokens (or a checkpoint); by canonical numerics with the same bits either way.
 void Core::Preempt(Sequence* s) {
   stats_.preemptions.fetch_add(1);
+  if (const Status parked = Park(s); !parked.ok() && ReasonOf(parked) != Reason::kNoCapacity)
+    LogWarning(absl::StrCat("preempted without its state: ", parked.message()));
   ReleaseMemory(s);
   s->phase = Phase::kWaiting;
   preempted_ = true;

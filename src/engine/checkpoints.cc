@@ -76,14 +76,14 @@ StatusOr<Seal> Core::MakeSeal(const Sequence& s, int64_t boundary, std::optional
   SealRequest request;
   request.claim = s.base.At(claimed);
   request.live = &at_boundary;
-  if (s.parent != nullptr) request.parent = s.parent->seal().state_id;
+  request.parent = s.parent;
   request.state_id = s.state_id;
   StateLease lease;
   if (slot.has_value()) {
     BATON_ASSIGN_OR_RETURN(lease, pools_.slots->Acquire(*slot, LeaseFor::kDigest));
     request.slot = lease.bytes();
   }
-  const auto blocks = static_cast<size_t>(boundary / kBlockTokens);
+  const auto blocks = static_cast<size_t>(BlocksFor(boundary));
   for (const auto& digests : s.memory.block_digests) {
     // A bound, not a check: a drill that switches checks off may have let a shorter bundle in.
     if (digests.size() < blocks)
@@ -109,7 +109,9 @@ StatusOr<std::optional<SlotHandle>> Core::CopyOfSlot(Sequence* s) {
 }
 
 // Takes ownership of `slot`, a SEALED copy of the state at `boundary`.
-Status Core::StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_t boundary) {
+StatusOr<std::shared_ptr<const Checkpoint>> Core::StoreCheckpoint(Sequence* s,
+                                                                  std::optional<SlotHandle> slot,
+                                                                  int64_t boundary) {
   StatusOr<Seal> seal = MakeSeal(*s, boundary, slot);
   if (!seal.ok()) {
     if (slot.has_value()) (void)pools_.slots->Free(*slot);
@@ -128,17 +130,17 @@ Status Core::StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_
   }
   auto checkpoint = std::make_shared<Checkpoint>(pools_, *std::move(seal), slot, std::move(blocks),
                                                  std::move(digests));
-  s->parent = checkpoint;
-  store_.Insert(std::move(checkpoint));
+  s->parent = checkpoint->seal().state_id;
+  store_.Insert(checkpoint);
   stats_.checkpoints_made.fetch_add(1, std::memory_order_relaxed);
-  return absl::OkStatus();
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
 }
 
 // Best effort: without room for a copy the sequence goes on without a checkpoint.
 void Core::TakeCheckpoint(Sequence* s) {
   StatusOr<std::optional<SlotHandle>> copy = CopyOfSlot(s);
   Status status = copy.status();
-  if (copy.ok()) status = StoreCheckpoint(s, *copy, s->boundary());
+  if (copy.ok()) status = StoreCheckpoint(s, *copy, s->boundary()).status();
   if (!status.ok() && ReasonOf(status) != Reason::kNoCapacity)
     LogWarning(absl::StrCat("no checkpoint at boundary ", s->boundary(), ": ", status.message()));
 }
@@ -154,7 +156,8 @@ void Core::RollCheckpoint(Sequence* s) {
 void Core::KeepRolling(Sequence* s) {
   if (s->rolling_boundary == 0 || !s->record.has_value()) return;
   const Status kept = StoreCheckpoint(s, std::exchange(s->rolling_slot, std::nullopt),
-                                      std::exchange(s->rolling_boundary, 0));
+                                      std::exchange(s->rolling_boundary, 0))
+                          .status();
   if (!kept.ok()) LogWarning(absl::StrCat("last checkpoint not kept: ", kept.message()));
 }
 
@@ -168,8 +171,8 @@ void Core::DropRolling(Sequence* s) {
 Status Core::SealJob(Sequence* s) {
   if (s->memory.slot.has_value()) BATON_RETURN_IF_ERROR(pools_.slots->Seal(*s->memory.slot));
   const std::optional<SlotHandle> slot = std::exchange(s->memory.slot, std::nullopt);
-  BATON_RETURN_IF_ERROR(StoreCheckpoint(s, slot, s->target));
-  std::shared_ptr<const Checkpoint> bundle = s->parent;
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> bundle,
+                         StoreCheckpoint(s, slot, s->target));
   if (!options_.prefix_caching) store_.Remove(*bundle);
   finished_.push_back(s);
   s->streamed = 0;  // the bundle holds them now

@@ -16,6 +16,7 @@ Core::Core(CoreDeps deps, EngineOptions options)
       options_(std::move(options)),
       pools_(deps_.memory->pools()),
       thread_pool_(options_.threads) {
+  parking_.max = options_.park_bytes;
   BATON_CHECK(options_.token_budget >= 1 && options_.max_num_seqs >= 1);
 }
 
@@ -338,6 +339,7 @@ void Core::UpdateGauges() {
   stats_.running.store(static_cast<int64_t>(running_.size()), std::memory_order_relaxed);
   stats_.waiting.store(static_cast<int64_t>(waiting_.size()), std::memory_order_relaxed);
   stats_.pulling.store(static_cast<int64_t>(pulling_.size()), std::memory_order_relaxed);
+  stats_.parked_bytes.store(parking_.used, std::memory_order_relaxed);
   stats_.checkpoints_held.store(static_cast<int64_t>(store_.size()), std::memory_order_relaxed);
 }
 

@@ -41,6 +41,9 @@ struct EngineOptions {
   // something does. What an admission needs is moved on demand in any case. 0: none.
   uint64_t idle_compact_bytes = uint64_t{8} << 20;
   uint64_t step_compact_bytes = 0;
+  // Host memory outside the pools for bundles of preempted sequences; one that does not fit is
+  // computed again from its tokens. 0: none.
+  uint64_t park_bytes = uint64_t{512} << 20;
   // This node's hand-off endpoint for a peer's reverse pull, chosen by the peer's scheme:
   // {"tcp", "tcp:..."}; empty: none.
   std::vector<std::pair<std::string, std::string>> own_endpoints;
@@ -53,7 +56,9 @@ struct EngineStats {
   std::atomic<uint64_t> computed_rows{0};      // tokens run through the model
   std::atomic<uint64_t> recomputed_tokens{0};  // because a hand-off failed
   std::atomic<uint64_t> preemptions{0};
-  std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};  // in tokens
+  std::atomic<uint64_t> parked{0}, resumed{0}, park_rejects{0};  // of the preempted
+  std::atomic<uint64_t> parked_bytes{0};                         // at rest now
+  std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};       // in tokens
   std::atomic<uint64_t> checkpoints_made{0}, checkpoint_rejects{0};
   std::atomic<uint64_t> jobs_served{0}, jobs_from_cache{0};
   std::atomic<uint64_t> hints_ignored{0};  // named a peer that is not configured
@@ -72,6 +77,7 @@ struct CoreDeps {
   const model::Model* model = nullptr;
   NodeMemory* memory = nullptr;
   LocalIdentity self;
+  Checks checks;                             // of bundles that come back from parking; all on
   std::function<void(PullTask)> start_pull;  // null: this node cannot pull
 };
 
@@ -149,12 +155,20 @@ class Core {
   Status StreamBlocks(Sequence* s);
   void WithdrawBlocks(Sequence* s);
   StatusOr<std::optional<SlotHandle>> CopyOfSlot(Sequence* s);
-  Status StoreCheckpoint(Sequence* s, std::optional<SlotHandle> slot, int64_t boundary);
+  StatusOr<std::shared_ptr<const Checkpoint>> StoreCheckpoint(Sequence* s,
+                                                              std::optional<SlotHandle> slot,
+                                                              int64_t boundary);
   void TakeCheckpoint(Sequence* s);
   void RollCheckpoint(Sequence* s);
   void KeepRolling(Sequence* s);
   void DropRolling(Sequence* s);
   Status SealJob(Sequence* s);
+
+  // park.cc
+  Status Park(Sequence* s);
+  StatusOr<std::unique_ptr<ParkedBundle>> SealAndCopyOut(Sequence* s);
+  Status Unpark(Sequence* s);
+  Status ReserveBundle(Sequence* s, int64_t boundary);
 
   // core.cc
   Status EnsureBlocks(Sequence* s, int64_t end);
@@ -183,6 +197,7 @@ class Core {
   std::vector<const Sequence*> finished_;  // of running_, dropped at the end of the step
   std::vector<float> logits_;
   uint64_t next_attempt_ = 1;
+  ParkBudget parking_;
   // A sequence gave way. Before anything has been given back, admitting it again would only take it
   // to the same end: the engine would go round at full speed while a pull or a peer holds memory.
   bool preempted_ = false;

@@ -36,8 +36,8 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::vector<TokenId> stop_token_ids;  // eos ids included by the caller unless ignore_eos
   int32_t logprobs = -1;                // -1: none; k >= 0: chosen token and k most likely
-  // Teacher forcing: the first output tokens are these, whatever the logits say; for scoring a given
-  // text. Stop ids among them end nothing.
+  // Teacher forcing: the first output tokens are these, whatever the logits say; for scoring a
+  // given text. Stop ids among them end nothing.
   std::vector<TokenId> forced_tokens;
 };
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "cache/checkpoint_store.h"
 #include "engine/generator.h"
+#include "engine/parked.h"
 #include "handoff/provider.h"
 #include "memory/live_record.h"
 #include "memory/pool.h"
@@ -75,9 +76,11 @@ struct Sequence {
 
   SequenceMemory memory;
   std::optional<LiveRecord> record;
-  std::shared_ptr<const Checkpoint> parent;  // what it was forked or pulled from
-  std::set<int64_t> stops;                   // boundaries where a checkpoint is taken
-  int64_t local_start = 0;                   // boundary from which this worker computes
+  StateId parent;  // the bundle it was forked or pulled from; zero: from token 0
+  std::unique_ptr<ParkedBundle> parked;  // preempted: what it goes on from
+  StateId parked_parent;
+  std::set<int64_t> stops;  // boundaries where a checkpoint is taken
+  int64_t local_start = 0;  // boundary from which this worker computes
 
   // Copy of the state at the last grid boundary while decoding: becomes a checkpoint at the end.
   std::optional<SlotHandle> rolling_slot;

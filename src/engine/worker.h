@@ -21,7 +21,7 @@ struct WorkerOptions {
   std::vector<std::string> listen;  // hand-off endpoints to serve; empty: serves no peer
   Duration lease = std::chrono::seconds(30);
   Duration connect_timeout = std::chrono::seconds(5);
-  Digester digester;  // of part digests; peers must use the same algorithm and key
+  Digester digester;         // of part digests; peers must use the same algorithm and key
   bool early_blocks = true;  // offer and take blocks while a prefill computes
 
   // For assembling workers inside one process, and for hostile connectors in tests and the demo.

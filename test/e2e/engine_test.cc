@@ -69,8 +69,48 @@ TEST_P(EngineTest, ScarceMemoryPreemptsAndStillGivesTheSameTokens) {
     EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
     EXPECT_EQ(sinks[i]->tokens(), Expected(model_, requests[i])) << i;
   }
-  EXPECT_GT(d.decode().engine().stats().preemptions.load(), 0u);
+  const engine::EngineStats& stats = d.decode().engine().stats();
+  EXPECT_GT(stats.preemptions.load(), 0u);
+  EXPECT_GT(stats.parked.load(), 0u);
+  EXPECT_EQ(stats.resumed.load(), stats.parked.load());
+  EXPECT_EQ(stats.park_rejects.load(), 0u);
+  EXPECT_EQ(stats.parked_bytes.load(), 0u);
   d.ExpectNothingLeaks();
+}
+
+// No row is computed twice by a sequence that was parked, at whatever boundary it gave way.
+TEST(EngineMemoryTest, AParkedSequenceComputesNothingAgain) {
+  const auto model = std::make_shared<FakeModel>();
+  for (const uint64_t park_bytes : {uint64_t{0}, uint64_t{1} << 30}) {
+    DeploymentOptions options;
+    options.slots = 8;
+    options.blocks = 14;
+    options.engine.prefix_caching = false;
+    options.engine.park_bytes = park_bytes;
+    Deployment d(model, options);
+    std::vector<GenerateRequest> requests;
+    std::vector<std::shared_ptr<Collector>> sinks;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      requests.push_back(Request(70 + i, 20 + i, 90));
+      rows += requests.back().prompt.size() + 90 - 1;
+      sinks.push_back(d.Start(requests.back()));
+    }
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
+      EXPECT_EQ(sinks[i]->tokens(), Expected(model, requests[i])) << i;
+    }
+    const engine::EngineStats& stats = d.decode().engine().stats();
+    EXPECT_GT(stats.preemptions.load(), 0u);
+    if (park_bytes == 0) {
+      EXPECT_EQ(stats.parked.load(), 0u);
+      EXPECT_GT(stats.computed_rows.load(), rows);
+    } else {
+      EXPECT_EQ(stats.resumed.load(), stats.preemptions.load());
+      EXPECT_EQ(stats.computed_rows.load(), rows);
+    }
+    d.ExpectNothingLeaks();
+  }
 }
 
 // Found by the simulator: the engine preempted and admitted the sequence again as fast as it could.

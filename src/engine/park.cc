@@ -1,0 +1,141 @@
+// Preemption: a whole sequence is sealed and leaves memory, and comes back through the same
+// verification as a hand-off. Off the grid too, where its last block is partial: that one is sealed
+// at the boundary itself and is LIVE again afterwards.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/core.h"
+#include "handoff/restore.h"
+#include "handoff/seal_bundle.h"
+
+namespace baton::engine {
+
+Status Core::ReserveBundle(Sequence* s, int64_t boundary) {
+  if (layout().has_state()) {
+    BATON_ASSIGN_OR_RETURN(s->memory.slot, ReserveSlot(s->owner, FillMode::kGapsOnly));
+  }
+  s->memory.blocks.assign(pools_.blocks.size(), {});
+  s->memory.block_digests.assign(pools_.blocks.size(), {});
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    while (static_cast<int64_t>(s->memory.blocks[g].size()) < BlocksFor(boundary)) {
+      BATON_ASSIGN_OR_RETURN(const BlockHandle block,
+                             ReserveBlock(g, s->owner, FillMode::kGapsOnly));
+      s->memory.blocks[g].push_back(block);
+    }
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::unique_ptr<ParkedBundle>> Core::SealAndCopyOut(Sequence* s) {
+  const int64_t boundary = s->boundary();
+  const auto count = static_cast<size_t>(BlocksFor(boundary));
+  const Sha256 key = s->record->Identity().Key();
+  if (s->memory.slot.has_value()) BATON_RETURN_IF_ERROR(pools_.slots->Seal(*s->memory.slot));
+  std::vector<BlockLeaseSet> blocks;
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    auto& held = s->memory.blocks[g];
+    // Beyond the boundary there may be blocks that the step would have filled.
+    for (size_t b = s->memory.sealed; b < count; ++b)
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->Seal(held[b]));
+    BATON_ASSIGN_OR_RETURN(BlockLeaseSet set, pools_.blocks[g]->AcquireAll(
+                                                  std::span(held).first(count), LeaseFor::kDigest));
+    for (size_t b = s->memory.sealed; b < count; ++b) {
+      BATON_ASSIGN_OR_RETURN(
+          const Digest128 digest,
+          DigestKvBlock(deps_.self, deps_.memory->device(), key, g, set.bytes(b)));
+      s->memory.block_digests[g].push_back(digest);
+    }
+    blocks.push_back(std::move(set));
+  }
+  BATON_ASSIGN_OR_RETURN(Seal seal, MakeSeal(*s, boundary, s->memory.slot));
+  StateLease slot;
+  if (s->memory.slot.has_value()) {
+    BATON_ASSIGN_OR_RETURN(slot, pools_.slots->Acquire(*s->memory.slot, LeaseFor::kDigest));
+  }
+  return ParkedBundle::Take(
+      layout(), std::move(seal), s->memory.block_digests,
+      [&](const BundlePart& part) -> ByteSpan {
+        return part.is_state ? ByteSpan(slot.bytes()).subspan(layout().parts()[part.part].offset)
+                             : ByteSpan(blocks[part.group].bytes(part.block));
+      },
+      &parking_);
+}
+
+// Before the memory is given back; the units are no use for anything else afterwards. kNoCapacity
+// if there is no room to park in.
+Status Core::Park(Sequence* s) {
+  s->parked.reset();
+  if (parking_.max == 0 || s->boundary() == 0) return absl::OkStatus();
+  const StateId parent = s->parent;
+  StateId promised = std::exchange(s->state_id, {});  // to a peer, for another boundary
+  StatusOr<std::unique_ptr<ParkedBundle>> parked = SealAndCopyOut(s);
+  s->state_id = promised;
+  BATON_RETURN_IF_ERROR(parked.status());
+  s->parked = *std::move(parked);
+  s->parked_parent = parent;
+  stats_.parked.fetch_add(1);
+  return absl::OkStatus();
+}
+
+// On ok the sequence has exactly what it had. Otherwise it holds no memory: kNoCapacity to try
+// again later, anything else if the parked bundle is not what it should be.
+Status Core::Unpark(Sequence* s) {
+  ParkedBundle& parked = *s->parked;
+  const auto boundary = static_cast<int64_t>(parked.boundary());
+  if (const Status reserved = ReserveBundle(s, boundary); !reserved.ok()) {
+    ReleaseMemory(s);
+    return reserved;
+  }
+  PrefixChain chain(s->base.scope,
+                    std::span<const TokenId>(s->tokens).first(static_cast<size_t>(boundary)));
+  Expectation expected;
+  expected.identity = s->base.At(chain);
+  expected.chain = &chain;
+  PullRequest request;
+  request.ask.attempt = Attempt(next_attempt_++);
+  request.ask.expected = expected.identity;
+  request.slot = std::exchange(s->memory.slot, std::nullopt);  // the restore's until it returns
+  request.blocks = std::exchange(s->memory.blocks, {});
+  Verifier verifier;
+  verifier.layout = &layout();
+  verifier.digester = &deps_.self.digester;
+  verifier.device = &deps_.memory->device();
+  verifier.pool = &thread_pool_;
+  verifier.checks = deps_.checks;
+  const auto fill = [&](const RestorePlace& place, PullReport* report) {
+    const BundleClaim claim = parked.Claim();
+    report->block_digests = claim.block_digests;
+    LandedBundle landed;
+    landed.parts = parked.CopyTo(layout(), place.bytes);
+    landed.check_handles = place.check_handles;
+    return VerifyBundle(verifier, expected, claim, landed);
+  };
+  PullResult back = RestoreBundle({pools_.slots, pools_.blocks}, layout(), request, fill);
+  s->memory = SequenceMemory();
+  BATON_RETURN_IF_ERROR(back.status);
+  s->memory.slot = back.slot;
+  s->memory.blocks = std::move(back.blocks);
+  s->memory.block_digests = std::move(back.report.block_digests);
+  s->memory.sealed = static_cast<size_t>(boundary / kBlockTokens);
+  Status status;
+  if (s->memory.slot.has_value()) status = pools_.slots->Activate(*s->memory.slot);
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    for (size_t b = 0; b < s->memory.blocks[g].size() && status.ok(); ++b) {
+      const BlockHandle block = s->memory.blocks[g][b];
+      status =
+          b < s->memory.sealed ? pools_.blocks[g]->Seal(block) : pools_.blocks[g]->Activate(block);
+    }
+    s->memory.block_digests[g].resize(s->memory.sealed);
+  }
+  s->record.emplace(s->base, std::move(chain));
+  s->parent = s->parked_parent;
+  s->parked.reset();
+  if (!status.ok()) {
+    ReleaseMemory(s);
+    return status;
+  }
+  stats_.resumed.fetch_add(1);
+  return absl::OkStatus();
+}
+
+}  // namespace baton::engine
