@@ -41,6 +41,7 @@ constexpr Entry kEntries[] = {
     {Reason::kPeerError, "peer_error", absl::StatusCode::kUnavailable},
     {Reason::kNoCapacity, "no_capacity", absl::StatusCode::kResourceExhausted},
     {Reason::kCancelled, "cancelled", absl::StatusCode::kCancelled},
+    {Reason::kAuditMismatch, "audit_mismatch", absl::StatusCode::kDataLoss},
 };
 
 const Entry& EntryOf(Reason reason) {

@@ -41,6 +41,7 @@ enum class Reason {
   kPeerError,            // the peer answered with an error of its own
   kNoCapacity,           // no block, slot or lease free
   kCancelled,            // the request was cancelled
+  kAuditMismatch,        // computed again, the state is not the one that was sealed
 };
 
 // "identity_mismatch", ...

@@ -67,6 +67,23 @@ bool CheckpointStore::EvictOne() {
   return true;
 }
 
+size_t CheckpointStore::Revoke(absl::flat_hash_set<StateId>* ids) {
+  size_t dropped = 0;
+  for (bool more = true; more;) {
+    more = false;
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const auto here = it++;
+      const Seal& seal = here->second.checkpoint->seal();
+      if (!ids->contains(seal.state_id) && !ids->contains(seal.parent)) continue;
+      ids->insert(seal.state_id);
+      Erase(here);
+      ++dropped;
+      more = true;
+    }
+  }
+  return dropped;
+}
+
 bool CheckpointStore::Holds(const Checkpoint& checkpoint) const {
   const auto it = entries_.find(checkpoint.seal().identity.Key());
   return it != entries_.end() && it->second.checkpoint.get() == &checkpoint;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "identity/content_identity.h"
 #include "identity/seal.h"
@@ -77,6 +78,9 @@ class CheckpointStore {
   // Drops the least recently used checkpoint. Its memory is free once nobody else holds it. False
   // if the store is empty.
   bool EvictOne();
+  // Drops every checkpoint whose state-id or parent is in `ids`, adds its state-id to them, and so
+  // on until nothing more comes from a revoked one. How many.
+  size_t Revoke(absl::flat_hash_set<StateId>* ids);
   // True if exactly this checkpoint is stored. No use of it.
   bool Holds(const Checkpoint& checkpoint) const;
   // Drops this checkpoint, if it is still the one stored: it failed verification.

@@ -68,6 +68,7 @@ bool Core::TryStart(SequencePtr* sequence) {
   }
   const int64_t limit = StartLimit(*s);
   const std::vector<Sha256> hashes = PrefixChain::BlockHashes(s->base.scope, s->tokens);
+  std::shared_ptr<const Checkpoint> hit;
   for (;;) {
     std::shared_ptr<const Checkpoint> best =
         options_.prefix_caching ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit))
@@ -84,6 +85,7 @@ bool Core::TryStart(SequencePtr* sequence) {
       }
       stats_.jobs_served.fetch_add(1);
       stats_.jobs_from_cache.fetch_add(1);
+      MaybeAudit(*s, best);
       std::exchange(s->deliver, nullptr)(std::move(best), s->target);
       sequence->reset();
       return true;
@@ -98,7 +100,10 @@ bool Core::TryStart(SequencePtr* sequence) {
     if (s->pull.has_value() && s->pull->boundary > held && deps_.start_pull != nullptr)
       return StartPull(sequence, std::move(best));
     const Status started = best != nullptr ? Fork(s, best) : StartFresh(s);
-    if (started.ok()) break;
+    if (started.ok()) {
+      hit = std::move(best);
+      break;
+    }
     ReleaseMemory(s);
     if (ReasonOf(started) == Reason::kNoCapacity) {
       // Making room may have evicted the very checkpoint: then its memory is there now.
@@ -114,6 +119,7 @@ bool Core::TryStart(SequencePtr* sequence) {
     stats_.checkpoint_rejects.fetch_add(1);
     store_.Remove(*best);
   }
+  if (hit != nullptr) MaybeAudit(*s, hit);
   if (!s->is_job()) {
     s->result.usage.cached_tokens = std::min(s->boundary(), s->request.prompt_len);
     stats_.prefix_queries.fetch_add(static_cast<uint64_t>(s->request.prompt_len));
@@ -307,13 +313,19 @@ void Core::AfterFailedPull(SequencePtr sequence, const Status& status) {
   waiting_.push_front(std::move(sequence));
 }
 
+// Gives up something that nobody waits for, for an owner that is no audit itself. False if there is
+// nothing left.
+bool Core::MakeRoom(OwnerId owner) {
+  return owner.value < kAuditOwner && (store_.EvictOne() || DropAudit());
+}
+
 StatusOr<SlotHandle> Core::ReserveSlot(OwnerId owner, FillMode fill) {
   ReserveOptions options;
   options.owner = owner;
   options.fill = fill;
   for (;;) {
     StatusOr<SlotHandle> slot = pools_.slots->Reserve(options);
-    if (slot.ok() || ReasonOf(slot.status()) != Reason::kNoCapacity || !store_.EvictOne())
+    if (slot.ok() || ReasonOf(slot.status()) != Reason::kNoCapacity || !MakeRoom(owner))
       return slot;
   }
 }
@@ -324,7 +336,7 @@ StatusOr<BlockHandle> Core::ReserveBlock(size_t group, OwnerId owner, FillMode f
   options.fill = fill;
   for (;;) {
     StatusOr<BlockHandle> block = pools_.blocks[group]->Reserve(options);
-    if (block.ok() || ReasonOf(block.status()) != Reason::kNoCapacity || !store_.EvictOne())
+    if (block.ok() || ReasonOf(block.status()) != Reason::kNoCapacity || !MakeRoom(owner))
       return block;
   }
 }

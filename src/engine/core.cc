@@ -65,6 +65,7 @@ void Core::Cancel(OwnerId owner) {
 }
 
 void Core::AbortAll(const Status& status) {
+  audits_.clear();
   for (SequencePtr& s : pulling_) s->cancel->request_stop();
   while (!waiting_.empty()) {
     SequencePtr s = std::move(waiting_.front());
@@ -83,6 +84,8 @@ void Core::DropCheckpoints() {
 }
 
 void Core::Step() {
+  RemoveFinished();
+  StartAudit();
   std::vector<Row> rows = PlanRows();
   std::erase_if(rows, [&](Row& row) {
     const Status leased = Lease(&row);
@@ -125,27 +128,42 @@ bool Core::Compact(uint64_t bytes_max) {
 std::vector<Core::Row> Core::PlanRows() {
   std::vector<Sequence*> sequences;
   std::vector<SchedulableSequence> schedulable;
+  Sequence* const audit = AuditRunning();
   for (SequencePtr& s : running_) {
+    if (s.get() == audit) continue;
     sequences.push_back(s.get());
     schedulable.push_back({s->boundary(), s->known(), s->NextStop()});
   }
   std::vector<Row> rows;
-  for (const PlannedChunk& chunk : PlanStep(schedulable, options_.token_budget)) {
+  int64_t left = options_.token_budget;
+  const auto plan = [&](Sequence* s, int64_t tokens) {
     Row row;
-    row.s = sequences[chunk.index];
-    row.tokens = chunk.tokens;
+    row.s = s;
+    row.tokens = tokens;
+    left -= tokens;
     rows.push_back(std::move(row));
+  };
+  for (const PlannedChunk& chunk : PlanStep(schedulable, options_.token_budget))
+    plan(sequences[chunk.index], chunk.tokens);
+  if (audit != nullptr) {
+    const int64_t tokens =
+        std::min({left, audit->target - audit->boundary(), AuditTokens(rows.empty())});
+    if (tokens > 0) plan(audit, tokens);
   }
   // Blocks for the chunk, oldest sequence first; whoever is youngest gives way.
   for (size_t i = 0; i < rows.size(); ++i) {
     Sequence* s = rows[i].s;
     if (s->phase != Phase::kRunning || IsFinished(s)) continue;
     Status status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
+    if (!status.ok() && s->audit != nullptr) {
+      DropAudit();
+      continue;
+    }
     while (!status.ok() && s->phase == Phase::kRunning) {
       Sequence* youngest = nullptr;
       size_t holding = 0;
       for (SequencePtr& r : running_) {
-        if (r->phase != Phase::kRunning || IsFinished(r.get())) continue;
+        if (r->phase != Phase::kRunning || IsFinished(r.get()) || r->audit != nullptr) continue;
         youngest = r.get();
         ++holding;
       }
@@ -315,7 +333,7 @@ void Core::Finish(Sequence* s, FinishReason reason, Status error) {
 
 void Core::Notify(Sequence* s, FinishReason reason, Status error) {
   if (s->is_job()) {
-    if (s->deliver == nullptr) return;
+    if (s->deliver == nullptr) return;  // an audit, or delivered already
     s->deliver(error.ok() ? absl::InternalError("prefill ended without a bundle")
                           : StatusOr<std::shared_ptr<const Checkpoint>>(std::move(error)),
                0);

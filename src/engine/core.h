@@ -32,6 +32,12 @@ struct EngineOptions {
   int handoff_retries = 1;             // further tries after the first, each into fresh memory
   bool fail_on_reject = false;         // else recompute from tokens
   bool serve_from_cache_only = false;  // decode role: never compute for a peer
+  // Share of the hits on checkpoints that are computed again and compared, and the share of those
+  // computed from token 0 rather than from an earlier checkpoint.
+  double audit_share = 0;
+  double audit_zero_share = 0.25;
+  // While requests run, an audit gets one block of tokens every so many steps.
+  int64_t audit_every_steps = 32;
   // Endpoints a peer's hint may name: exact, or a prefix ending in '*'. Others are ignored: a peer
   // does not choose where this process connects.
   std::vector<std::string> hint_peers;
@@ -60,6 +66,7 @@ struct EngineStats {
   std::atomic<uint64_t> parked_bytes{0};                         // at rest now
   std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};       // in tokens
   std::atomic<uint64_t> checkpoints_made{0}, checkpoint_rejects{0};
+  std::atomic<uint64_t> audits{0}, audits_from_zero{0}, audits_skipped{0}, audit_mismatches{0};
   std::atomic<uint64_t> jobs_served{0}, jobs_from_cache{0};
   std::atomic<uint64_t> hints_ignored{0};  // named a peer that is not configured
   std::atomic<int64_t> checkpoints_held{0};
@@ -72,6 +79,9 @@ struct PullTask {
   PullRequest request;
   CancelToken cancel;
 };
+
+// Owners of audits: after every request, so that these are always served first.
+inline constexpr uint64_t kAuditOwner = uint64_t{1} << 62;
 
 struct CoreDeps {
   const model::Model* model = nullptr;
@@ -103,7 +113,7 @@ class Core {
   // Something outside has ended that may have held memory: a preempted sequence may try again.
   void MemoryMayBeFree() { preempted_ = false; }
   bool HasWaiting() const { return !waiting_.empty(); }
-  bool HasRunnable() const { return !running_.empty(); }
+  bool HasRunnable() const { return !running_.empty() || AuditMayStart(); }
   bool Empty() const { return waiting_.empty() && running_.empty() && pulling_.empty(); }
   // Ends every sequence with `status`. Pulls in flight are cancelled and end through OnPulled.
   void AbortAll(const Status& status);
@@ -111,6 +121,10 @@ class Core {
   std::shared_ptr<const Checkpoint> FindCheckpoint(const ContentIdentity& identity) {
     return store_.Find(identity);
   }
+  // Drops the checkpoint of this state-id and everything sealed from it, and ends the sequences
+  // that go on from any of them with kAuditMismatch. How many.
+  size_t Revoke(const StateId& id);
+  size_t checkpoints() const { return store_.size(); }
   // Drops every checkpoint; for tests that count memory.
   void DropCheckpoints();
 
@@ -139,6 +153,7 @@ class Core {
   Status Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint);
   Status StartFresh(Sequence* s);
   void Run(SequencePtr sequence);
+  bool MakeRoom(OwnerId owner);
   StatusOr<SlotHandle> ReserveSlot(OwnerId owner, FillMode fill);
   StatusOr<BlockHandle> ReserveBlock(size_t group, OwnerId owner, FillMode fill);
   void ReleaseMemory(Sequence* s);
@@ -163,6 +178,15 @@ class Core {
   void KeepRolling(Sequence* s);
   void DropRolling(Sequence* s);
   Status SealJob(Sequence* s);
+
+  // audit.cc
+  void MaybeAudit(const Sequence& s, const std::shared_ptr<const Checkpoint>& checkpoint);
+  bool AuditMayStart() const;
+  void StartAudit();
+  Sequence* AuditRunning();
+  int64_t AuditTokens(bool alone);
+  bool DropAudit();
+  void FinishAudit(Sequence* s);
 
   // park.cc
   Status Park(Sequence* s);
@@ -198,6 +222,10 @@ class Core {
   std::vector<float> logits_;
   uint64_t next_attempt_ = 1;
   ParkBudget parking_;
+  std::deque<SequencePtr> audits_;  // not begun
+  uint64_t audit_hits_ = 0;
+  uint64_t audits_begun_ = 0;
+  int64_t audit_wait_ = 0;
   // A sequence gave way. Before anything has been given back, admitting it again would only take it
   // to the same end: the engine would go round at full speed while a pull or a peer holds memory.
   bool preempted_ = false;

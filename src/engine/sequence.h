@@ -51,6 +51,13 @@ struct SequenceMemory {
 using BundleCallback =
     std::function<void(StatusOr<std::shared_ptr<const Checkpoint>>, int64_t reused)>;
 
+// What a replay audit compares with.
+struct Audit {
+  Seal seal;
+  std::vector<std::vector<Digest128>> block_digests;
+  bool from_zero = false;
+};
+
 struct Sequence {
   OwnerId owner;
   IdentityBase base;
@@ -71,6 +78,8 @@ struct Sequence {
   StateId state_id;                          // promised with them; zero: none yet
   size_t streamed = 0;                       // full blocks handed over, same for all groups
 
+  std::unique_ptr<Audit> audit;  // a job that delivers nothing
+
   std::optional<PullPlan> pull;
   std::shared_ptr<CancelSource> cancel = std::make_shared<CancelSource>();
 
@@ -86,7 +95,7 @@ struct Sequence {
   std::optional<SlotHandle> rolling_slot;
   int64_t rolling_boundary = 0;
 
-  bool is_job() const { return deliver != nullptr; }
+  bool is_job() const { return target != 0; }
   int64_t boundary() const {
     return record.has_value() ? static_cast<int64_t>(record->boundary()) : 0;
   }
