@@ -74,6 +74,11 @@ bool Core::TryStart(SequencePtr* sequence) {
         options_.prefix_caching ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit))
                                 : nullptr;
     const int64_t held = best == nullptr ? 0 : static_cast<int64_t>(best->boundary());
+    if (deps_.tiers != nullptr && options_.prefix_caching && s->restores_left > 0) {
+      const auto found = deps_.tiers->FindDeepest(s->base, hashes, limit);
+      if (found.has_value() && found->boundary > held && StartRestore(sequence, *found))
+        return true;
+    }
     if (s->is_job() && held == s->target) {
       const ContentIdentity identity = best->seal().identity;
       const PrefixChain chain(s->base.scope, s->tokens);
@@ -97,7 +102,7 @@ bool Core::TryStart(SequencePtr* sequence) {
       sequence->reset();
       return true;
     }
-    if (s->pull.has_value() && s->pull->boundary > held && deps_.start_pull != nullptr)
+    if (s->pull.has_value() && s->pull->boundary > held && deps_.can_pull)
       return StartPull(sequence, std::move(best));
     const Status started = best != nullptr ? Fork(s, best) : StartFresh(s);
     if (started.ok()) {
@@ -218,12 +223,17 @@ bool Core::StartPull(SequencePtr* sequence, std::shared_ptr<const Checkpoint> be
   return true;
 }
 
-void Core::OnPulled(OwnerId owner, PullResult pulled) {
+Core::SequencePtr Core::TakePulling(OwnerId owner) {
   auto it = std::find_if(pulling_.begin(), pulling_.end(),
                          [&](const SequencePtr& s) { return s->owner == owner; });
   BATON_CHECK(it != pulling_.end());
   SequencePtr sequence = std::move(*it);
   pulling_.erase(it);
+  return sequence;
+}
+
+void Core::OnPulled(OwnerId owner, PullResult pulled) {
+  SequencePtr sequence = TakePulling(owner);
   Sequence* s = sequence.get();
   const PullReport& report = pulled.report;
 
@@ -316,7 +326,8 @@ void Core::AfterFailedPull(SequencePtr sequence, const Status& status) {
 // Gives up something that nobody waits for, for an owner that is no audit itself. False if there is
 // nothing left.
 bool Core::MakeRoom(OwnerId owner) {
-  return owner.value < kAuditOwner && (store_.EvictOne() || DropAudit());
+  return owner.value < kAuditOwner &&
+         (store_.EvictOne() || (deps_.tiers != nullptr && deps_.tiers->Shed()) || DropAudit());
 }
 
 StatusOr<SlotHandle> Core::ReserveSlot(OwnerId owner, FillMode fill) {
@@ -341,8 +352,9 @@ StatusOr<BlockHandle> Core::ReserveBlock(size_t group, OwnerId owner, FillMode f
   }
 }
 
-// No peer is reading from this node's memory.
+// No peer and no tier is reading from this node's memory.
 bool Core::NothingPinned() const {
+  if (deps_.tiers != nullptr && deps_.tiers->Holding()) return false;
   uint64_t leases = pools_.slots == nullptr ? 0 : pools_.slots->Stats().leases;
   for (const BlockPool* pool : pools_.blocks) leases += pool->Stats().leases;
   return leases == 0;

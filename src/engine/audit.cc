@@ -142,6 +142,7 @@ void Core::FinishAudit(Sequence* s) {
 size_t Core::Revoke(const StateId& id) {
   absl::flat_hash_set<StateId> revoked = {id};
   size_t count = store_.Revoke(&revoked);
+  if (deps_.tiers != nullptr) count += deps_.tiers->Revoke(revoked);
   for (SequencePtr& s : running_) {
     if (IsFinished(s.get()) || !revoked.contains(s->parent)) continue;
     ++count;

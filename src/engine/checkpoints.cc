@@ -132,6 +132,11 @@ StatusOr<std::shared_ptr<const Checkpoint>> Core::StoreCheckpoint(Sequence* s,
                                                  std::move(digests));
   s->parent = checkpoint->seal().state_id;
   store_.Insert(checkpoint);
+  if (deps_.tiers != nullptr && deps_.tiers->count() > 0) {
+    PrefixChain chain = s->record->chain();
+    chain.TruncateToGrid(static_cast<uint64_t>(boundary));
+    deps_.tiers->Demote(checkpoint, std::move(chain));
+  }
   stats_.checkpoints_made.fetch_add(1, std::memory_order_relaxed);
   return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
 }

@@ -78,6 +78,10 @@ void Core::AbortAll(const Status& status) {
 }
 
 void Core::DropCheckpoints() {
+  if (deps_.tiers != nullptr) {
+    deps_.tiers->Shed();
+    deps_.tiers->Flush();
+  }
   while (store_.EvictOne()) {
   }
   UpdateGauges();

@@ -17,6 +17,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/tiering.h"
 #include "handoff/client.h"
 #include "identity/digest.h"
 #include "model/model.h"
@@ -66,6 +67,7 @@ struct EngineStats {
   std::atomic<uint64_t> parked_bytes{0};                         // at rest now
   std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};       // in tokens
   std::atomic<uint64_t> checkpoints_made{0}, checkpoint_rejects{0};
+  std::atomic<uint64_t> restores{0}, restore_rejects{0};  // from tiers
   std::atomic<uint64_t> audits{0}, audits_from_zero{0}, audits_skipped{0}, audit_mismatches{0};
   std::atomic<uint64_t> jobs_served{0}, jobs_from_cache{0};
   std::atomic<uint64_t> hints_ignored{0};  // named a peer that is not configured
@@ -78,6 +80,7 @@ struct PullTask {
   OwnerId owner;
   PullRequest request;
   CancelToken cancel;
+  std::optional<size_t> tier;  // a restore from it; else a hand-off
 };
 
 // Owners of audits: after every request, so that these are always served first.
@@ -88,7 +91,9 @@ struct CoreDeps {
   NodeMemory* memory = nullptr;
   LocalIdentity self;
   Checks checks;                             // of bundles that come back from parking; all on
-  std::function<void(PullTask)> start_pull;  // null: this node cannot pull
+  Tiering* tiers = nullptr;                  // null: none
+  bool can_pull = false;                     // from peers
+  std::function<void(PullTask)> start_pull;  // pulls and restores
 };
 
 class Core {
@@ -102,6 +107,7 @@ class Core {
   void AddJob(std::unique_ptr<Sequence> sequence, const IdentityBase& base);
   void Cancel(OwnerId owner);
   void OnPulled(OwnerId owner, PullResult result);
+  void OnRestored(OwnerId owner, PullResult result);
 
   // Gives memory to waiting sequences, oldest first: fork of a checkpoint, start of a pull, or a
   // fresh slot.
@@ -150,6 +156,9 @@ class Core {
   // admission.cc
   bool TryStart(SequencePtr* sequence);
   bool StartPull(SequencePtr* sequence, std::shared_ptr<const Checkpoint> best);
+  bool StartRestore(SequencePtr* sequence, const Tiering::Found& found);
+  Status KeepRestored(Sequence* s, PullResult pulled);
+  SequencePtr TakePulling(OwnerId owner);
   Status Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint);
   Status StartFresh(Sequence* s);
   void Run(SequencePtr sequence);

@@ -104,7 +104,15 @@ Engine::Engine(EngineDeps deps, EngineOptions options)
   core.model = deps_.model;
   core.memory = deps_.memory;
   core.self = deps_.self;
-  if (deps_.client != nullptr) {
+  core.checks = deps_.checks;
+  Tiering::Options tiering;
+  tiering.tiers = std::move(deps_.tiers);
+  const bool pulls = deps_.client != nullptr || !tiering.tiers.empty();
+  tiers_ = std::make_unique<Tiering>(std::move(tiering), &deps_.model->layout(),
+                                     deps_.memory->pools(), [this] { Post([](Core&) {}); });
+  core.tiers = tiers_.get();
+  core.can_pull = deps_.client != nullptr;
+  if (pulls) {
     core.start_pull = [this](PullTask task) {
       task.request.deadline = deps_.clock->Now() + options_.handoff_timeout;
       MutexLock lock(&pull_mu_);
@@ -115,7 +123,7 @@ Engine::Engine(EngineDeps deps, EngineOptions options)
   core_ = std::make_unique<Core>(std::move(core), options_);
   max_model_len_ = core_->max_model_len();
   thread_ = std::thread([this] { Main(); });
-  if (deps_.client != nullptr)
+  if (pulls)
     for (int i = 0; i < options_.pull_threads; ++i)
       pull_threads_.emplace_back([this] { PullMain(); });
 }
@@ -238,6 +246,8 @@ void Engine::Stop() {
     pull_wake_.NotifyAll();
   }
   for (std::thread& t : pull_threads_) t.join();
+  tiers_->Flush();  // what was made outlives this process where a tier does
+  tiers_->Stop();
   // What was posted after the last turn still ends properly.
   std::deque<std::function<void(Core&)>> rest;
   {
@@ -315,8 +325,13 @@ void Engine::PullMain() {
       task = std::move(pulls_.front());
       pulls_.pop_front();
     }
-    auto result = std::make_shared<PullResult>(deps_.client->Pull(task.request, task.cancel));
-    Post([owner = task.owner, result](Core& core) { core.OnPulled(owner, std::move(*result)); });
+    auto result = std::make_shared<PullResult>(
+        task.tier.has_value() ? tiers_->Restore(*task.tier, task.request, task.cancel)
+                              : deps_.client->Pull(task.request, task.cancel));
+    Post([owner = task.owner, restored = task.tier.has_value(), result](Core& core) {
+      restored ? core.OnRestored(owner, std::move(*result))
+               : core.OnPulled(owner, std::move(*result));
+    });
   }
 }
 

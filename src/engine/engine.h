@@ -29,6 +29,8 @@ struct EngineDeps {
   LocalIdentity self;
   HandoffClient* client = nullptr;  // null: this node never pulls
   const Clock* clock = nullptr;
+  std::vector<std::unique_ptr<Tier>> tiers;  // fastest first
+  Checks checks;                             // of parked bundles; all on
 };
 
 class Engine final : public Generator, public BundleProvider {
@@ -61,6 +63,7 @@ class Engine final : public Generator, public BundleProvider {
 
   const EngineStats& stats() const { return core_->stats(); }
   NodeMemory& memory() { return *deps_.memory; }
+  Tiering& tiers() { return *tiers_; }
   // Runs `fn` on the engine's thread and waits: for tests that look at memory or checkpoints.
   void RunOnEngineThread(const std::function<void(Core&)>& fn);
 
@@ -73,6 +76,7 @@ class Engine final : public Generator, public BundleProvider {
   EngineDeps deps_;
   EngineOptions options_;
   int64_t max_model_len_ = 0;
+  std::unique_ptr<Tiering> tiers_;
   std::unique_ptr<Core> core_;
   std::atomic<uint64_t> next_owner_{1};
   std::atomic<int64_t> active_{0};

@@ -81,6 +81,8 @@ struct Sequence {
   std::unique_ptr<Audit> audit;  // a job that delivers nothing
 
   std::optional<PullPlan> pull;
+  std::optional<int64_t> restoring;  // boundary of the bundle that a tier is asked for
+  int restores_left = 2;             // a damaged object must not be met for ever
   std::shared_ptr<CancelSource> cancel = std::make_shared<CancelSource>();
 
   SequenceMemory memory;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "tier/host/host_store.h"
 
 namespace baton::engine {
 
@@ -78,6 +79,8 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   deps.self = w->self_;
   deps.client = w->client_.get();
   deps.clock = &w->clock_;
+  deps.checks = options.checks;
+  BATON_RETURN_IF_ERROR(w->OpenTiers(options, &deps.tiers));
   w->engine_ = std::make_unique<Engine>(std::move(deps), options.engine);
   if (options.wrap_provider) {
     w->wrapped_ = options.wrap_provider(w->engine_.get());
@@ -88,6 +91,22 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   w->late_ = std::move(late);
   w->server_->Start();
   return w;
+}
+
+Status Worker::OpenTiers(const WorkerOptions& options, std::vector<std::unique_ptr<Tier>>* tiers) {
+  TierOptions tier;
+  tier.model = self_.model;
+  tier.layout = self_.layout;
+  tier.digester = &self_.digester;
+  tier.device = &memory_->device();
+  tier.checks = options.checks;
+  if (options.host_cache_bytes > 0) {
+    tier.budget_bytes = options.host_cache_bytes;
+    BATON_ASSIGN_OR_RETURN(auto store, OpenHostStore({options.host_cache_bytes}));
+    BATON_ASSIGN_OR_RETURN(auto opened, Tier::Open(tier, std::move(store)));
+    tiers->push_back(std::move(opened));
+  }
+  return absl::OkStatus();
 }
 
 Worker::~Worker() { Stop(); }

@@ -21,8 +21,9 @@ struct WorkerOptions {
   std::vector<std::string> listen;  // hand-off endpoints to serve; empty: serves no peer
   Duration lease = std::chrono::seconds(30);
   Duration connect_timeout = std::chrono::seconds(5);
-  Digester digester;         // of part digests; peers must use the same algorithm and key
-  bool early_blocks = true;  // offer and take blocks while a prefill computes
+  uint64_t host_cache_bytes = 0;  // budget of the host tier; 0: none
+  Digester digester;              // of part digests; peers must use the same algorithm and key
+  bool early_blocks = true;       // offer and take blocks while a prefill computes
 
   // For assembling workers inside one process, and for hostile connectors in tests and the demo.
   InprocHub* hub = nullptr;
@@ -53,6 +54,7 @@ class Worker {
 
  private:
   Worker() = default;
+  Status OpenTiers(const WorkerOptions& options, std::vector<std::unique_ptr<Tier>>* tiers);
   const model::Model* model_ = nullptr;
   MonotonicClock clock_;
   HandoffStats stats_;

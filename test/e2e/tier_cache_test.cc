@@ -1,0 +1,212 @@
+// What comes back from a tier is what was computed: the same logits cold, from a checkpoint in
+// memory, from the host tier, after preemption, and over a hand-off in either direction, at prompt
+// lengths around the grid. Each run shows that it really went that way.
+#include "gtest/gtest.h"
+#include "support/deployment.h"
+
+namespace baton::testing {
+namespace {
+
+using engine::FinishReason;
+using engine::GenerateRequest;
+using engine::GenerateResult;
+
+struct Outcome {
+  std::vector<TokenId> tokens;
+  Sha256 hash;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+GenerateRequest Request(std::vector<TokenId> prompt, int64_t max_tokens = 12) {
+  GenerateRequest r;
+  r.prompt = std::move(prompt);
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.temperature = 0.8;
+  r.sampling.seed = 3;
+  return r;
+}
+
+struct Served {
+  Outcome outcome;
+  GenerateResult result;
+};
+
+Served Serve(Deployment& d, GenerateRequest r) {
+  auto sink = d.Start(std::move(r));
+  Served s;
+  s.result = sink->Wait();
+  EXPECT_EQ(s.result.reason, FinishReason::kLength) << s.result.error;
+  EXPECT_EQ(s.result.usage.rejects, 0);
+  s.outcome = {sink->tokens(), sink->logits_hash()};
+  return s;
+}
+
+// Checkpoints leave memory; the tiers keep them.
+void LeaveMemory(engine::Worker& w) {
+  w.engine().tiers().Flush();
+  w.engine().RunOnEngineThread([](engine::Core& core) { core.DropCheckpoints(); });
+}
+
+Outcome Cold(std::shared_ptr<const model::Model> model, const GenerateRequest& r) {
+  DeploymentOptions options;
+  options.engine.prefix_caching = false;
+  Deployment d(std::move(model), options);
+  return Serve(d, r).outcome;
+}
+
+int64_t Depth(size_t prompt) { return HandoffBoundary(static_cast<int64_t>(prompt)); }
+
+class TierCache : public ::testing::TestWithParam<const char*> {
+ protected:
+  static DeploymentOptions WithTiers(const std::string& connector = "") {
+    DeploymentOptions options;
+    options.connector = connector;
+    const auto tiers = [](engine::WorkerOptions* o) { o->host_cache_bytes = uint64_t{64} << 20; };
+    options.tweak_decode = tiers;
+    options.tweak_prefill = tiers;
+    return options;
+  }
+  std::shared_ptr<const model::Model> model_ = LoadModel(GetParam());
+};
+
+TEST_P(TierCache, DeviceAndHostHitsAroundTheGridAreColdBits) {
+  Deployment d(model_, WithTiers());
+  const engine::EngineStats& stats = d.decode().engine().stats();
+  for (const size_t n : {31u, 32u, 33u, 34u, 63u, 64u, 65u, 66u, 200u}) {
+    SCOPED_TRACE(n);
+    const GenerateRequest r = Request(RandomPrompt(n, n, model_->vocab_size()));
+    const Outcome cold = Cold(model_, r);
+    EXPECT_EQ(Serve(d, r).outcome, cold);
+    const Served device = Serve(d, r);  // a repeated identical prompt
+    EXPECT_EQ(device.outcome, cold);
+    EXPECT_EQ(device.result.usage.cached_tokens, Depth(n));
+    LeaveMemory(d.decode());
+    const uint64_t restores = stats.restores.load();
+    const Served host = Serve(d, r);
+    EXPECT_EQ(host.outcome, cold);
+    EXPECT_EQ(stats.restores.load(), restores + 1);
+    EXPECT_EQ(host.result.usage.cached_tokens, Depth(n));
+    EXPECT_LE(host.result.usage.local_prefill_tokens, 16);
+    ASSERT_EQ(host.result.handoffs.size(), 1u);
+    EXPECT_EQ(host.result.handoffs[0].connector, "host");
+    EXPECT_EQ(host.result.handoffs[0].boundary, Depth(n));
+    EXPECT_GT(host.result.handoffs[0].state_bytes + host.result.handoffs[0].kv_bytes, 0);
+  }
+  EXPECT_EQ(stats.restore_rejects.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
+TEST_P(TierCache, ASecondTurnResumesFromTheHost) {
+  Deployment d(model_, WithTiers());
+  const GenerateRequest first = Request(RandomPrompt(1, 90, model_->vocab_size()), 40);
+  const Served one = Serve(d, first);
+  GenerateRequest second = first;
+  second.prompt.insert(second.prompt.end(), one.outcome.tokens.begin(), one.outcome.tokens.end());
+  const auto more = RandomPrompt(2, 50, model_->vocab_size());
+  second.prompt.insert(second.prompt.end(), more.begin(), more.end());
+  const Outcome cold = Cold(model_, second);
+  LeaveMemory(d.decode());
+  const Served two = Serve(d, second);
+  EXPECT_EQ(two.outcome, cold);
+  EXPECT_GE(two.result.usage.cached_tokens, 112);  // 90 + 40, the last token not absorbed, floored
+  EXPECT_EQ(d.decode().engine().stats().restores.load(), 1u);
+  d.ExpectNothingLeaks();
+}
+
+TEST_P(TierCache, ATenantNeverFindsAnothersBundle) {
+  Deployment d(model_, WithTiers());
+  GenerateRequest r = Request(RandomPrompt(5, 70, model_->vocab_size()));
+  r.cache_salt = "a";
+  const Outcome a = Serve(d, r).outcome;
+  LeaveMemory(d.decode());
+  r.cache_salt = "b";
+  const Served b = Serve(d, r);
+  EXPECT_EQ(b.outcome, a);
+  EXPECT_EQ(b.result.usage.cached_tokens, 0);
+  EXPECT_EQ(d.decode().engine().stats().restores.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
+// Hand-off and hit in either direction: prefill restores for its peer; decode restores what it had.
+TEST_P(TierCache, HandOffsAndTiersTogether) {
+  for (const std::string connector : {"inproc", "shm", "tcp"}) {
+    SCOPED_TRACE(connector);
+    Deployment d(model_, WithTiers(connector));
+    const GenerateRequest r = Request(RandomPrompt(8, 133, model_->vocab_size()));
+    const Outcome cold = Cold(model_, r);
+    EXPECT_EQ(Serve(d, r).outcome, cold);
+    EXPECT_EQ(d.decode().handoff_stats().verified.load(), 1u);
+    // Decode has lost everything, prefill its memory: the bundle comes up there and over.
+    LeaveMemory(d.prefill());
+    LeaveMemory(d.decode());
+    // Decode's own tier is as deep: no hand-off at all.
+    EXPECT_EQ(Serve(d, r).outcome, cold);
+    EXPECT_EQ(d.decode().handoff_stats().verified.load(), 1u);
+    EXPECT_EQ(d.decode().engine().stats().restores.load(), 1u);
+    // Another request with more behind the same prompt: decode restores and offers what it has,
+    // prefill takes it (or its own) and computes the rest.
+    LeaveMemory(d.decode());
+    GenerateRequest longer = r;
+    const auto more = RandomPrompt(9, 60, model_->vocab_size());
+    longer.prompt.insert(longer.prompt.end(), more.begin(), more.end());
+    const Outcome cold_longer = Cold(model_, longer);
+    const Served over = Serve(d, longer);
+    EXPECT_EQ(over.outcome, cold_longer);
+    EXPECT_EQ(d.decode().handoff_stats().verified.load(), 2u);
+    EXPECT_EQ(d.decode().engine().stats().restores.load(), 2u);
+    EXPECT_GE(over.result.usage.cached_tokens, 128);
+    EXPECT_EQ(d.prefill().engine().stats().recomputed_tokens.load(), 0u);
+    // And prefill alone, from its tier, for a decode worker without any.
+    LeaveMemory(d.prefill());
+    LeaveMemory(d.decode());
+    for (const TierEntry& e : d.decode().engine().tiers().tier(0).Entries())
+      d.decode().engine().tiers().tier_for_testing(0).Remove(e.identity);
+    const uint64_t before = d.prefill().engine().stats().restores.load();
+    EXPECT_EQ(Serve(d, longer).outcome, cold_longer);
+    EXPECT_EQ(d.prefill().engine().stats().restores.load(), before + 1);
+    EXPECT_EQ(d.decode().handoff_stats().verified.load(), 3u);
+    d.ExpectNothingLeaks();
+  }
+}
+
+// All of it at once, with KV blocks for less than half of the sequences.
+TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
+  DeploymentOptions options = WithTiers();
+  options.slots = 9;
+  options.blocks = 26;
+  Deployment d(model_, options);
+  std::vector<GenerateRequest> requests;
+  std::vector<Outcome> cold;
+  for (size_t i = 0; i < 5; ++i) {
+    requests.push_back(Request(RandomPrompt(40 + i, 60 + 17 * i, model_->vocab_size()), 150));
+    cold.push_back(Cold(model_, requests.back()));
+  }
+  const engine::EngineStats& stats = d.decode().engine().stats();
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::shared_ptr<Collector>> sinks;
+    for (const auto& r : requests) sinks.push_back(d.Start(r));
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_EQ(sinks[i]->Wait().usage.rejects, 0);
+      EXPECT_EQ((Outcome{sinks[i]->tokens(), sinks[i]->logits_hash()}), cold[i]) << i;
+    }
+    LeaveMemory(d.decode());
+  }
+  EXPECT_GT(stats.preemptions.load(), 0u);
+  EXPECT_GT(stats.resumed.load(), 0u);
+  EXPECT_GT(stats.restores.load(), 0u);
+  EXPECT_GT(stats.prefix_hits.load(), 0u);
+  EXPECT_EQ(stats.restore_rejects.load() + stats.park_rejects.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models,
+    TierCache,
+    ::testing::Values("short/granitemoehybrid", "short/bamba", "short/jamba", "short/llama"),
+    [](const auto& info) {
+      std::string name = info.param;
+      return name.substr(name.find('/') + 1);
+    });
+
+}  // namespace
+}  // namespace baton::testing
