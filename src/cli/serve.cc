@@ -57,6 +57,18 @@ server::StatusRows Rows(engine::Worker& w) {
   add("memory in use", absl::StrCat(memory.bytes_used >> 20, " of ", memory.bytes >> 20, " MiB, ",
                                     memory.bytes_moved >> 20, " MiB moved, ", memory.border_moves,
                                     " border moves, ", memory.refusals, " refusals"));
+  const engine::Tiering& tiers = w.engine().tiers();
+  for (size_t i = 0; i < tiers.count(); ++i) {
+    const TierStats t = tiers.tier(i).Stats();
+    uint64_t rejects = 0;
+    for (const auto& [reason, n] : t.rejects) rejects += n;
+    rows.emplace_back(
+        absl::StrCat(std::string(tiers.tier(i).name()), " tier"),
+        absl::StrCat(t.bundles, " bundles, ", t.bytes >> 20, " of ", t.budget_bytes >> 20, " MiB, ",
+                     t.restores, " restored, ", rejects, " rejected"));
+  }
+  add("parked and resumed", absl::StrCat(s.parked.load(), ", ", s.resumed.load()));
+  add("audits", absl::StrCat(s.audits.load(), ", mismatches ", s.audit_mismatches.load()));
   add("bundles pulled and verified", h.verified.load());
   add("bundles offered", h.offers.load());
   add("state bytes landed", h.state_bytes.load());

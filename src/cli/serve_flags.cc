@@ -118,6 +118,17 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
       ->capture_default_str();
   app->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", f->prefix_caching,
                 "keep checkpoints and resume from them (default on)");
+  app->add_option("--host-cache-bytes", f->host_cache_bytes,
+                  "memory for checkpoints that have left the shared one, e.g. 4GB; 0: none")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("--park-bytes", f->park_bytes,
+                  "memory for the states of preempted sequences, e.g. 512MB; what does not fit is "
+                  "computed again")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("--audit", f->audit,
+                  "share of cache hits that are computed again in the background and compared")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app->add_option("--kv-cache-dtype", f->kv_cache_dtype, "auto or float32")
       ->check(CLI::IsMember({"auto", "float32"}));
   app->add_option("--mamba-ssm-cache-dtype", f->mamba_ssm_cache_dtype, "auto or float32")
@@ -196,6 +207,9 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
   o.engine.max_num_seqs = f.max_num_seqs;
   o.engine.token_budget = f.max_num_batched_tokens;
   o.engine.prefix_caching = f.prefix_caching;
+  o.engine.park_bytes = f.park_bytes;
+  o.engine.audit_share = f.prefix_caching ? f.audit : 0;
+  o.host_cache_bytes = f.prefix_caching ? f.host_cache_bytes : 0;
   o.engine.handoff_retries = handoff.retries;
   o.engine.fail_on_reject = handoff.on_reject == "fail";
   o.engine.serve_from_cache_only = role == "decode";

@@ -39,6 +39,12 @@ struct EngineFlags {
   int64_t state_slots = 0;    // this or the next given: fixed shares; 0: three per sequence
   int64_t kv_blocks = 0;      // 0: by memory
   bool prefix_caching = true;
+  uint64_t host_cache_bytes = 0;
+  std::string disk_cache;  // directory; empty: none
+  uint64_t disk_cache_bytes = uint64_t{16} << 30;
+  std::string disk_sync = "data";
+  uint64_t park_bytes = uint64_t{512} << 20;
+  double audit = 0.01;
   std::string kv_cache_dtype = "auto";
   std::string mamba_ssm_cache_dtype = "auto";
 };

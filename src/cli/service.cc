@@ -86,6 +86,56 @@ void PutEngine(const engine::Worker& w, std::vector<MetricSample>* out) {
       static_cast<double>(s.preemptions.load()));
   Put(out, counter, "checkpoint_rejects_total", "checkpoints that failed verification",
       static_cast<double>(s.checkpoint_rejects.load()));
+  Put(out, counter, "parked_total", "preempted sequences whose state was kept",
+      static_cast<double>(s.parked.load()));
+  Put(out, counter, "resumed_total", "parked sequences that went on",
+      static_cast<double>(s.resumed.load()));
+  Put(out, counter, "park_rejects_total", "parked states that failed verification",
+      static_cast<double>(s.park_rejects.load()));
+  Put(out, MetricSample::Type::kGauge, "parked_bytes", "bytes of parked states",
+      static_cast<double>(s.parked_bytes.load()));
+  Put(out, counter, "audits_total", "cache hits computed again and compared",
+      static_cast<double>(s.audits.load()));
+  Put(out, counter, "audits_from_zero_total", "of these, from token 0",
+      static_cast<double>(s.audits_from_zero.load()));
+  Put(out, counter, "audits_skipped_total", "audits that gave way to requests",
+      static_cast<double>(s.audits_skipped.load()));
+  Put(out, counter, "audit_mismatches_total", "audits that found a wrong state",
+      static_cast<double>(s.audit_mismatches.load()));
+}
+
+void PutTiers(const engine::Worker& w, std::vector<MetricSample>* out) {
+  const engine::Tiering& tiers = const_cast<engine::Worker&>(w).engine().tiers();
+  const auto counter = MetricSample::Type::kCounter;
+  const auto gauge = MetricSample::Type::kGauge;
+  for (size_t i = 0; i < tiers.count(); ++i) {
+    const TierStats s = tiers.tier(i).Stats();
+    const auto put = [&](MetricSample::Type type, const char* name, const char* help, uint64_t v) {
+      Put(out, type, name, help, static_cast<double>(v),
+          {{"tier", std::string(tiers.tier(i).name())}});
+    };
+    put(gauge, "tier_bytes", "bytes of bundles at rest", s.bytes);
+    put(gauge, "tier_budget_bytes", "bytes there may be", s.budget_bytes);
+    put(gauge, "tier_bundles", "bundles at rest", s.bundles);
+    put(counter, "tier_puts_total", "bundles stored", s.puts);
+    put(counter, "tier_put_bytes_total", "bytes stored", s.put_bytes);
+    put(counter, "tier_puts_failed_total", "bundles the medium did not take",
+        s.puts_failed + s.puts_no_room);
+    put(counter, "tier_puts_refused_total", "bundles that did not verify on the way down",
+        s.puts_refused);
+    put(counter, "tier_restores_total", "bundles restored and verified", s.restores);
+    put(counter, "tier_restore_bytes_total", "bytes restored", s.restore_bytes);
+    put(counter, "tier_misses_total", "bundles that were expected and not there", s.misses);
+    put(counter, "tier_restores_failed_total", "restores the medium failed", s.restores_failed);
+    put(counter, "tier_evictions_total", "bundles that made room", s.evictions);
+    for (const auto& [reason, n] : s.rejects)
+      Put(out, counter, "tier_rejects_total", "bundles at rest that failed verification",
+          static_cast<double>(n),
+          {{"tier", std::string(tiers.tier(i).name())},
+           {"reason", std::string(ReasonName(reason))}});
+  }
+  Put(out, counter, "tier_demotions_dropped_total", "checkpoints that did not wait for a tier",
+      static_cast<double>(tiers.demotions_dropped()));
 }
 
 void PutHandoff(const engine::Worker& w, std::vector<MetricSample>* out) {
@@ -166,6 +216,7 @@ void AddWorkerMetrics(const engine::Worker* worker, server::Metrics* metrics) {
     std::vector<MetricSample> out;
     PutMemory(*worker, &out);
     PutEngine(*worker, &out);
+    PutTiers(*worker, &out);
     PutHandoff(*worker, &out);
     return out;
   });
