@@ -14,6 +14,7 @@ namespace {
 struct Flags {
   std::string model;
   double memory_gib = 8;
+  bool plan = false;
   std::vector<int64_t> lengths;
 };
 
@@ -42,6 +43,7 @@ Run AddInspect(CLI::App* app) {
   app->add_option("--memory-gib", f->memory_gib, "memory for sequences, without weights")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
+  app->add_flag("--plan", f->plan, "the capacity table (printed in any case)");
   app->add_option("--length", f->lengths, "context lengths of the capacity table")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   return [f] { return RunInspect(*f); };

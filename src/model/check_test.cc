@@ -119,6 +119,12 @@ TEST(Inspect, WorksFromABareConfig) {
   // Attention in all 40 layers instead of 4.
   EXPECT_EQ(report->attention_kv_bytes_per_token, 10 * report->layout.kv_bytes_per_token());
   EXPECT_EQ(report->capacity[3].attention_bytes, 40960 * block);
+  // What nine of ten attention layers would hold pays for the slot from there on.
+  const auto even = static_cast<uint64_t>(report->break_even_tokens);
+  EXPECT_EQ(even % 16, 0u);
+  EXPECT_LE(slot + even / 16 * block, even / 16 * 10 * block);
+  EXPECT_GT(slot + (even / 16 - 1) * block, (even / 16 - 1) * 10 * block);
+  EXPECT_EQ(report->capacity[3].with_checkpoint, options.memory_bytes / (2 * slot + 4096 * block));
   const std::string text = FormatInspect(*report);
   EXPECT_THAT(text, HasSubstr("58060800 bytes in 72 parts"));
   EXPECT_THAT(text, HasSubstr("x 36 layers: 0-4, 6-14, 16-24, 26-34, 36-39"));
@@ -132,6 +138,7 @@ TEST(Inspect, PureAttentionAndErrors) {
   const auto report = InspectModel(dir.path(), {});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->layout.slot_bytes(), 0u);
+  EXPECT_EQ(report->break_even_tokens, 0);
   EXPECT_EQ(report->capacity[0].bytes, report->capacity[0].attention_bytes);
   FormatInspect(*report);
   InspectOptions options;

@@ -37,8 +37,20 @@ CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   row.attention_bytes =
       static_cast<uint64_t>(BlocksFor(tokens)) * kBlockTokens * report.attention_kv_bytes_per_token;
   if (row.bytes > 0) row.sequences = report.memory_bytes / row.bytes;
+  const uint64_t with_checkpoint = row.bytes + layout.slot_bytes();
+  if (with_checkpoint > 0) row.with_checkpoint = report.memory_bytes / with_checkpoint;
   if (row.attention_bytes > 0) row.attention_sequences = report.memory_bytes / row.attention_bytes;
   return row;
+}
+
+// Both sides grow in whole blocks: the first length in blocks at which the hybrid is no larger.
+int64_t BreakEven(const InspectReport& report) {
+  const uint64_t attention = report.attention_kv_bytes_per_token;
+  const uint64_t own = report.layout.kv_bytes_per_token();
+  if (report.layout.slot_bytes() == 0 || attention <= own) return 0;
+  const uint64_t per_block = (attention - own) * kBlockTokens;
+  return static_cast<int64_t>((report.layout.slot_bytes() + per_block - 1) / per_block) *
+         kBlockTokens;
 }
 
 // "0-4, 6-14": the layers of equal parts are printed once.
@@ -109,6 +121,7 @@ StatusOr<InspectReport> InspectModel(const std::string& path, const InspectOptio
       return absl::InvalidArgumentError(absl::StrCat("a sequence of ", tokens, " tokens"));
     report.capacity.push_back(Capacity(report, tokens));
   }
+  report.break_even_tokens = BreakEven(report);
   return report;
 }
 
@@ -131,13 +144,20 @@ std::string FormatInspect(const InspectReport& report) {
                           layout.state_payload_bytes() / layout.kv_bytes_per_token());
   }
   absl::StrAppendFormat(&out,
-                        "\nsequences that fit %s (weights not counted)\n%10s %14s %10s   %s\n",
+                        "\nsequences that fit %s (weights not counted)\n%10s %14s %10s %16s   %s\n",
                         Bytes(report.memory_bytes), "tokens", "bytes each", "sequences",
-                        "with attention in every layer");
+                        "each + checkpoint", "with attention in every layer");
   for (const CapacityRow& row : report.capacity) {
-    absl::StrAppendFormat(&out, "%10d %14s %10d   %14s %10d\n", row.tokens, Bytes(row.bytes),
-                          row.sequences, Bytes(row.attention_bytes), row.attention_sequences);
+    absl::StrAppendFormat(&out, "%10d %14s %10d %17d   %14s %10d\n", row.tokens, Bytes(row.bytes),
+                          row.sequences, row.with_checkpoint, Bytes(row.attention_bytes),
+                          row.attention_sequences);
   }
+  if (report.break_even_tokens > 0)
+    absl::StrAppendFormat(
+        &out,
+        "below %d tokens per sequence the same model with attention in every layer "
+        "would hold more; above, this one\n",
+        report.break_even_tokens);
   return out;
 }
 

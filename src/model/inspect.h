@@ -26,6 +26,9 @@ struct CapacityRow {
   uint64_t sequences = 0;        // that fit memory_bytes
   uint64_t attention_bytes = 0;  // the same with attention in every layer
   uint64_t attention_sequences = 0;
+  // Live sequences that fit if each keeps one checkpoint of its own beside (a second slot; the
+  // blocks are shared).
+  uint64_t with_checkpoint = 0;
 };
 
 struct InspectReport {
@@ -35,6 +38,9 @@ struct InspectReport {
   uint64_t parameters = 0;                    // by the shapes the config asks for
   uint64_t attention_kv_bytes_per_token = 0;  // with attention in every layer; 0 if it has none
   std::vector<CapacityRow> capacity;
+  // Shorter than this, the same model with attention in every layer would need less memory per
+  // sequence, and so hold more of them. 0: never (no state, or no attention to compare with).
+  int64_t break_even_tokens = 0;
 };
 
 // `path`: a model directory or a bare config.json. No weights are needed.
