@@ -10,11 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "limited.h"
 #include "replay.h"
 
 namespace baton::bench {
@@ -22,6 +24,8 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> traces;
+  std::string config;
+  std::vector<double> shares = {0.1, 0.01};
   PolicyOptions policy;
 };
 
@@ -43,6 +47,11 @@ bool Parse(int argc, char** argv, Arguments* a) {
       for (const auto& entry : std::filesystem::directory_iterator(value, failed))
         if (entry.path().extension() == ".jsonl") a->traces.push_back(entry.path().string());
       std::sort(a->traces.begin(), a->traces.end());
+    } else if (flag == "--config") {
+      a->config = value;
+    } else if (flag == "--share") {
+      a->shares = {std::atof(value.c_str())};
+      if (a->shares[0] <= 0 || a->shares[0] > 1) return false;
     } else if (flag == "--states") {
       a->policy.max_new_states = std::atoi(value.c_str());
     } else if (flag == "--branch-sights") {
@@ -63,9 +72,23 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: cache_bench --traces DIR [--states 4] [--branch-sights 2] "
-                 "[--spacing 2048] [--before-end 512,1536]\n"
+                 "[--spacing 2048] [--before-end 512,1536] [--config FILE [--share 0.1]]\n"
                  "DIR holds .jsonl traces with hash_ids\n");
     return 2;
+  }
+  std::optional<Geometry> geometry;
+  if (!arguments.config.empty()) {
+    StatusOr<Geometry> read = ReadGeometry(arguments.config);
+    if (!read.ok()) {
+      std::fprintf(stderr, "%s: %s\n", arguments.config.c_str(), read.status().ToString().c_str());
+      return 1;
+    }
+    geometry = *std::move(read);
+    std::printf(
+        "%s: state %.1f MB, KV %llu bytes a token, %.2f GFLOP per token and %.0f per pair\n",
+        geometry->name.c_str(), static_cast<double>(geometry->bytes.state) / 1e6,
+        static_cast<unsigned long long>(geometry->bytes.kv_block / kTraceBlock),
+        geometry->cost.per_token / 1e9, geometry->cost.per_token_pair);
   }
   for (const std::string& path : arguments.traces) {
     const auto prompts = ReadPrompts(path);
@@ -81,6 +104,8 @@ int Main(int argc, char** argv) {
         "%s: hit rate %.2f %%, bound %.2f %%, %.2f states created per request (at most %lld)\n",
         std::filesystem::path(path).stem().c_str(), 100 * r.hit_rate(), 100 * r.bound(),
         r.states_per_request(), static_cast<long long>(r.states_most));
+    if (geometry.has_value())
+      CompareLimited(*prompts, arguments.policy, *geometry, arguments.shares);
   }
   return 0;
 }

@@ -27,7 +27,7 @@ class Replayer {
     const PrefixIndex::Sight sight = index_.See(path, limit);
     const int64_t bound = Bound(prompt, limit);
     BATON_CHECK(sight.usable_boundary <= bound);
-    if (sight.usable.has_value()) index_.Touch(*sight.usable, prompt.arrival_s);
+    if (sight.usable.has_value()) index_.Touch(*sight.usable, Now());
 
     PolicyRequest request;
     request.start = sight.usable_boundary;
@@ -35,7 +35,7 @@ class Replayer {
     const std::vector<int64_t> made = PlanStates(options_.policy, sight, request, kTraceBlock);
     for (const int64_t boundary : made) {
       const auto blocks = static_cast<size_t>(boundary / kTraceBlock);
-      BATON_CHECK(index_.Add(path.First(blocks), options_.bytes.state, prompt.arrival_s).ok());
+      BATON_CHECK(index_.Add(path.First(blocks), options_.bytes.state, Now()).ok());
     }
     MakeRoom();
     result_.bytes_peak = std::max(result_.bytes_peak, index_.bytes());
@@ -52,7 +52,9 @@ class Replayer {
 
   ReplayResult Finish() const {
     index_.CheckInvariants();
-    return result_;
+    ReplayResult result = result_;
+    result.turnovers = Now();
+    return result;
   }
 
  private:
@@ -73,6 +75,10 @@ class Replayer {
     }
     seen_.insert(prompt.blocks.begin(), prompt.blocks.end());
     return std::min(blocks * kTraceBlock, limit);
+  }
+
+  double Now() const {
+    return static_cast<double>(index_.admitted_bytes()) / static_cast<double>(options_.budget);
   }
 
   void MakeRoom() {
@@ -109,7 +115,7 @@ StatusOr<std::vector<Prompt>> ReadPrompts(const std::string& path) {
     tokens.reserve(full * kBlockTokens);
     for (size_t i = 0; i < full; ++i)
       tokens.insert(tokens.end(), kBlockTokens, static_cast<TokenId>(r.blocks[i]));
-    prompts.push_back({r.arrival_s, r.input, PrefixChain::BlockHashes(scope, tokens)});
+    prompts.push_back({r.input, PrefixChain::BlockHashes(scope, tokens)});
   }
   return prompts;
 }

@@ -18,7 +18,6 @@ namespace baton::bench {
 inline constexpr int64_t kTraceBlock = 512;
 
 struct Prompt {
-  double arrival_s = 0;
   int64_t tokens = 0;
   std::vector<Sha256> blocks;  // chain hashes of the full blocks
 };
@@ -49,6 +48,7 @@ struct ReplayResult {
   int64_t states = 0;       // made
   int64_t states_most = 0;  // by one request
   uint64_t bytes_peak = 0;  // over all requests
+  double turnovers = 0;     // of the budget, over all requests
 
   double hit_rate() const { return Share(reused_tokens); }
   double bound() const { return Share(bound_tokens); }

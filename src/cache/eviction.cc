@@ -8,7 +8,8 @@ namespace baton {
 double Worth(const EvictionOptions& options, const PrefixIndex::StateView& state) {
   const double saved = std::max(options.cost.Between(state.base, state.boundary), 1.0);
   const double bytes = std::max(static_cast<double>(state.freed), 1.0);
-  double worth = std::log2(saved / bytes) + state.last_use_s / std::max(options.half_life_s, 1e-9);
+  double worth = std::log2(saved / bytes) + state.last_use / std::max(options.half_life, 1e-9);
+  worth += options.hits_exponent * std::log2(1.0 + state.hits);
   if (state.branches == 1) worth += std::log2(std::max(options.interior_weight, 1e-30));
   return worth;
 }

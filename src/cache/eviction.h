@@ -5,13 +5,15 @@
 //               starts from it, over starting from the deepest state above it, and B the bytes that
 //               really leave with it (blocks that other states need stay and do not count), the
 //               worth is
-//                   w * F / B * 2^(-idle / half_life)
+//                   w * (1 + hits)^hits_exponent * F / B * 2^(-idle / half_life)
 //               w = interior_weight for a state on the way to exactly one other way on (a
 //               conversation that has moved past it), else 1.
 //
-// Both sides of the logarithm of that worth move alike with time, so the order of two states
-// changes only when one is used or the tree changes: an idle time of one half-life weighs like half
-// the operations per byte.
+// Idle and half_life are in turnovers: bytes admitted since, over the bytes there are. LRU keeps an
+// unused state for one turnover, so the unit means the same in small and large memory and under
+// any load, and needs no clock. The logarithms of all worths fall alike with time, so the order of
+// two states changes only when one is used or the tree changes: one half-life of idling weighs like
+// half the operations per byte.
 //
 // Decides only. Costs a look at every state (a few microseconds per hundred); the number of states
 // is bounded by the slots there are. Thread rule: that of the index.
@@ -44,8 +46,9 @@ enum class EvictionOrder : uint8_t { kLru, kFlopAware };
 struct EvictionOptions {
   EvictionOrder order = EvictionOrder::kLru;
   RecomputeCost cost;
-  double half_life_s = 600;
-  double interior_weight = 0.125;  // > 0
+  double half_life = 0.5;        // turnovers, > 0
+  double interior_weight = 0.1;  // > 0
+  double hits_exponent = 1;
 };
 
 // Log2 of the worth above, plus a term common to all states at one time. Finite.

@@ -15,7 +15,8 @@ class EvictionTest : public testing::Test {
   EvictionTest() : index_(Options()) {
     flop_aware_.order = EvictionOrder::kFlopAware;
     flop_aware_.cost = {10, 0.5};
-    flop_aware_.half_life_s = 100;
+    flop_aware_.half_life = 100;
+    flop_aware_.interior_weight = 0.125;
   }
   static PrefixIndex::Options Options() {
     PrefixIndex::Options options;
@@ -23,8 +24,8 @@ class EvictionTest : public testing::Test {
     return options;
   }
   // A state behind one block per letter.
-  IndexedState Add(const std::string& letters, double now_s = 0) {
-    return index_.Add({root_, Blocks(letters)}, 1000, now_s).value();
+  IndexedState Add(const std::string& letters, double now = 0) {
+    return index_.Add({root_, Blocks(letters)}, 1000, now).value();
   }
   const std::vector<Sha256>& Blocks(const std::string& letters) {
     std::vector<TokenId> tokens;
@@ -67,10 +68,10 @@ TEST_F(EvictionTest, OneHalfLifeWeighsLikeHalfTheOperations) {
   once.boundary = 1024;
   twice.boundary = 2048;
   once.freed = twice.freed = 5000;
-  twice.last_use_s = 50;
-  once.last_use_s = 149;
+  twice.last_use = 50;
+  once.last_use = 149;
   EXPECT_LT(Worth(flop_aware_, once), Worth(flop_aware_, twice));
-  once.last_use_s = 151;
+  once.last_use = 151;
   EXPECT_GT(Worth(flop_aware_, once), Worth(flop_aware_, twice));
 }
 
@@ -89,6 +90,19 @@ TEST_F(EvictionTest, CountsFromTheStateAboveAndOnlyBytesThatLeave) {
   EXPECT_EQ(index_.View(upper).branches, 2);
   EXPECT_DOUBLE_EQ(Worth(flop_aware_, index_.View(upper)),
                    std::log2((10 * 32 + 0.5 * 32 * 32) / 1000.0));
+}
+
+TEST_F(EvictionTest, WhatProvedUsefulStays) {
+  const IndexedState a = Add("abc"), b = Add("xyz");
+  index_.Touch(a, 0);
+  index_.Touch(b, 0);
+  index_.Touch(a, 0);
+  EXPECT_EQ(Victim(flop_aware_), b);
+  // The next turn of a's conversation inherits its two hits; a fork does not.
+  EXPECT_EQ(index_.View(Add("abcde")).hits, 2u);
+  EXPECT_EQ(index_.View(Add("abq")).hits, 0u);
+  EXPECT_EQ(index_.View(Add("abcdz")).hits, 0u);
+  EXPECT_EQ(index_.View(a).hits, 2u);
 }
 
 TEST_F(EvictionTest, VictimIsTheLeastWorthAndFreesWhatItSays) {

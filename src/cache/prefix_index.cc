@@ -76,7 +76,7 @@ PrefixIndex::Sight PrefixIndex::See(const PrefixPath& path, int64_t max_boundary
   return sight;
 }
 
-StatusOr<IndexedState> PrefixIndex::Add(const PrefixPath& path, uint64_t own_bytes, double now_s) {
+StatusOr<IndexedState> PrefixIndex::Add(const PrefixPath& path, uint64_t own_bytes, double now) {
   BATON_CHECK(!path.blocks.empty());
   const Place at = Walk(path, nullptr, 0);
   NodeId node = at.node;
@@ -89,17 +89,29 @@ StatusOr<IndexedState> PrefixIndex::Add(const PrefixPath& path, uint64_t own_byt
     return absl::AlreadyExistsError("the index has a state at this boundary of this history");
   const IndexedState id(next_state_++);
   nodes_[node].state = id;
-  states_.emplace(id, State{node, own_bytes, 0, now_s, ++order_});
+  states_.emplace(id, State{node, own_bytes, 0, now, ++order_});
+  const uint64_t before = bytes();
   own_bytes_ += own_bytes;
   CountStates(node, 1);
+  admitted_bytes_ += bytes() - before;
+  states_.at(id).hits = InheritedHits(node);
   TrimSeen();
   return id;
 }
 
-void PrefixIndex::Touch(IndexedState state, double now_s) {
+uint32_t PrefixIndex::InheritedHits(NodeId node) const {
+  for (NodeId n = nodes_[node].parent; n != kNone; n = nodes_[n].parent) {
+    // Children without states count too: others went that way and may again.
+    if (nodes_[n].children.size() > 1) return 0;
+    if (nodes_[n].state.value != 0) return states_.at(nodes_[n].state).hits;
+  }
+  return 0;
+}
+
+void PrefixIndex::Touch(IndexedState state, double now) {
   State& s = states_.at(state);
   ++s.hits;
-  s.last_use_s = now_s;
+  s.last_use = now;
   s.last_order = ++order_;
 }
 
@@ -127,14 +139,17 @@ std::optional<IndexedState> PrefixIndex::At(const PrefixPath& path) const {
 }
 
 PrefixIndex::StateView PrefixIndex::View(IndexedState state) const {
-  const State& s = states_.at(state);
+  return View(state, states_.at(state));
+}
+
+PrefixIndex::StateView PrefixIndex::View(IndexedState id, const State& s) const {
   const Node& own = nodes_[s.node];
   StateView view;
-  view.state = state;
+  view.state = id;
   view.boundary = Tokens(own.end);
   view.freed = s.own_bytes;
   view.hits = s.hits;
-  view.last_use_s = s.last_use_s;
+  view.last_use = s.last_use;
   view.last_order = s.last_order;
   if (own.states > 1) {
     for (const auto& [unused, child] : own.children) view.branches += nodes_[child].states > 0;

@@ -17,6 +17,8 @@
 // Bytes: a state owns `own_bytes` (slot, and blocks of window groups, which it shares with nobody
 // here); each resident block counts Options::block_bytes once.
 //
+// `now` in Add and Touch never falls; its unit is the caller's (cache/eviction.h).
+//
 // Thread rule: one thread at a time.
 #ifndef BATON_CACHE_PREFIX_INDEX_H_
 #define BATON_CACHE_PREFIX_INDEX_H_
@@ -74,11 +76,13 @@ class PrefixIndex {
   struct StateView {
     IndexedState state;
     int64_t boundary = 0;
-    int64_t base = 0;         // boundary of the deepest state above it, or 0
-    uint64_t freed = 0;       // bytes that leave with it: its own and blocks nobody else needs
-    int branches = 0;         // ways on from it that lead to states
-    uint32_t hits = 0;        // Touch
-    double last_use_s = 0;    // of Add or Touch
+    int64_t base = 0;    // boundary of the deepest state above it, or 0
+    uint64_t freed = 0;  // bytes that leave with it: its own and blocks nobody else needs
+    int branches = 0;    // ways on from it that lead to states
+    // Requests that started from it or, before it was made, from the state above it, if no way but
+    // its own led on from there: an end of a conversation inherits what its earlier turns proved.
+    uint32_t hits = 0;
+    double last_use = 0;      // of Add or Touch
     uint64_t last_order = 0;  // the same as a count, without ties
   };
 
@@ -90,9 +94,9 @@ class PrefixIndex {
   Sight See(const PrefixPath& path, int64_t max_boundary);
 
   // Adds a state at the end of `path` (not empty). kAlreadyExists if there is one.
-  StatusOr<IndexedState> Add(const PrefixPath& path, uint64_t own_bytes, double now_s);
+  StatusOr<IndexedState> Add(const PrefixPath& path, uint64_t own_bytes, double now);
   // A request started from it. It must exist.
-  void Touch(IndexedState state, double now_s);
+  void Touch(IndexedState state, double now);
   // Bytes that left with it. It must exist.
   uint64_t Remove(IndexedState state);
   std::optional<IndexedState> At(const PrefixPath& path) const;
@@ -101,7 +105,7 @@ class PrefixIndex {
   StateView View(IndexedState state) const;
   template <class Fn>
   void ForEachState(Fn&& fn) const {
-    for (const auto& [id, unused] : states_) fn(View(id));
+    for (const auto& [id, state] : states_) fn(View(id, state));
   }
 
   // Some state below the first n blocks of `path` with n as large as possible: its bundle holds
@@ -129,6 +133,8 @@ class PrefixIndex {
   uint64_t seen_blocks() const { return seen_blocks_; }
   size_t node_count() const { return nodes_.size() - free_.size(); }
   size_t pending_count() const { return pending_.size(); }
+  // Of all that was ever added: each state's own and each block that became resident by it.
+  uint64_t admitted_bytes() const { return admitted_bytes_; }
   uint64_t bytes() const { return own_bytes_ + resident_blocks_ * options_.block_bytes; }
   const Options& options() const { return options_; }
 
@@ -155,7 +161,7 @@ class PrefixIndex {
     NodeId node = kNone;
     uint64_t own_bytes = 0;
     uint32_t hits = 0;
-    double last_use_s = 0;
+    double last_use = 0;
     uint64_t last_order = 0;
   };
   // Where a path leaves the tree: `matched` blocks end `inside` blocks into `node`'s run, or at its
@@ -174,6 +180,7 @@ class PrefixIndex {
     }
   };
 
+  StateView View(IndexedState id, const State& state) const;
   Place Walk(const PrefixPath& path, Sight* sight, int64_t max_boundary) const;
   // Adds what is missing of the path. The node that holds its last block, which is that node's last
   // one if anything was missing.
@@ -186,6 +193,7 @@ class PrefixIndex {
   void Unlist(NodeId node);  // from / into the order of leaves that may be forgotten
   void List(NodeId node);
   void CountStates(NodeId node, int64_t by);
+  uint32_t InheritedHits(NodeId node) const;
   int64_t Tokens(size_t blocks) const {
     return static_cast<int64_t>(blocks) * options_.block_tokens;
   }
@@ -200,6 +208,7 @@ class PrefixIndex {
   uint64_t next_state_ = 1;
   uint64_t order_ = 0;
   uint64_t own_bytes_ = 0;
+  uint64_t admitted_bytes_ = 0;
   uint64_t resident_blocks_ = 0;
   uint64_t seen_blocks_ = 0;
 };
