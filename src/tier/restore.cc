@@ -144,6 +144,10 @@ Status RestoreJob::LandSegment(const SegmentPlan& segment) {
 Status RestoreJob::LandParts(const ObjectHeader& header, const std::vector<size_t>& parts) {
   absl::flat_hash_map<PartKey, const ObjectPart*> table;
   for (const ObjectPart& part : header.parts) table.emplace(part.key, &part);
+  if (header.parts.size() != parts.size() && verifier_.checks.On(Check::kParts))
+    return Reject(header.parts.size() < parts.size() ? Reason::kMissingPart : Reason::kUnknownPart,
+                  absl::StrCat(at_fault_.FileName(), ": ", header.parts.size(), " parts, expected ",
+                               parts.size()));
   for (const size_t i : parts) {
     if (cancel_.stop_requested()) return Reject(Reason::kCancelled, "tier: restore cancelled");
     LandedPart landed;

@@ -4,50 +4,21 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
-#include "base/rng.h"
-#include "tier/host/host_store.h"
 #include "tier/testing/tier_fixture.h"
 
 namespace baton {
 namespace {
 
-class TierTest : public ::testing::Test {
- protected:
-  TierTest() { Open(64 << 20); }
+using TierTest = StoreTest;
+INSTANTIATE_TEST_SUITE_P(Stores,
+                         TierTest,
+                         ::testing::Values(StoreKind::kHost, StoreKind::kDisk),
+                         StoreKindName);
 
-  void Open(uint64_t budget, std::function<double(const TierEntry&)> score = nullptr) {
-    TierOptions options;
-    options.model = node_.self().model;
-    options.layout = &layout_;
-    options.digester = &node_.self().digester;
-    options.device = &node_.device();
-    options.budget_bytes = budget;
-    options.score = std::move(score);
-    tier_.reset();
-    HostStoreOptions host;
-    host.bytes_max = budget;
-    tier_ = *Tier::Open(std::move(options), *OpenHostStore(host));
-  }
-
-  void ExpectRestores(const std::vector<TokenId>& tokens) {
-    Landing landing(node_, tokens);
-    const auto restored = tier_->Restore(landing.request);
-    ASSERT_TRUE(restored.ok()) << restored.status();
-    EXPECT_EQ(landing.bytes, ReferenceBundle(node_, tokens));
-    EXPECT_EQ(restored->seal.identity, node_.IdentityOf(tokens));
-  }
-
-  std::vector<TokenId> Prefix(size_t n) const { return {history_.begin(), history_.begin() + n}; }
-
-  const Layout layout_ = SmallLayout();
-  FakeNode node_{{&layout_, Sha256(), Digester(), kHandoffProtocolVersion, 16, 512, nullptr}};
-  const std::vector<TokenId> history_ = SomeTokens(1024, 7);
-  std::unique_ptr<Tier> tier_;
-};
-
-TEST_F(TierTest, RestoredEqualsSealedAtEveryBoundary) {
+TEST_P(TierTest, RestoredEqualsSealedAtEveryBoundary) {
   for (const size_t n : {16, 32, 240, 256, 272, 512, 784}) {
     const SealedHistory h(&node_, Prefix(n));
     ASSERT_TRUE(tier_->Put(h.Source()).ok());
@@ -66,7 +37,7 @@ TEST_F(TierTest, RestoredEqualsSealedAtEveryBoundary) {
   EXPECT_TRUE(tier_->CheckInvariants().ok()) << tier_->CheckInvariants();
 }
 
-TEST_F(TierTest, TurnsOfASessionShareTheirSegments) {
+TEST_P(TierTest, TurnsOfASessionShareTheirSegments) {
   for (const size_t n : {272, 528, 784})
     ASSERT_TRUE(tier_->Put(SealedHistory(&node_, Prefix(n)).Source()).ok());
   TierStats stats = tier_->Stats();
@@ -86,7 +57,7 @@ TEST_F(TierTest, TurnsOfASessionShareTheirSegments) {
   EXPECT_TRUE(tier_->CheckInvariants().ok()) << tier_->CheckInvariants();
 }
 
-TEST_F(TierTest, PutOfWhatIsThereIsOkAndWritesNothing) {
+TEST_P(TierTest, PutOfWhatIsThereIsOkAndWritesNothing) {
   const SealedHistory h(&node_, Prefix(272));
   ASSERT_TRUE(tier_->Put(h.Source()).ok());
   const uint64_t bytes = tier_->Stats().bytes;
@@ -95,7 +66,7 @@ TEST_F(TierTest, PutOfWhatIsThereIsOkAndWritesNothing) {
   EXPECT_EQ(tier_->Stats().puts_present, 1u);
 }
 
-TEST_F(TierTest, FindDeepest) {
+TEST_P(TierTest, FindDeepest) {
   for (const size_t n : {32, 272, 528})
     ASSERT_TRUE(tier_->Put(SealedHistory(&node_, Prefix(n)).Source()).ok());
   const auto hashes = PrefixChain::BlockHashes(FakeNode::Scope(), history_);
@@ -114,7 +85,7 @@ TEST_F(TierTest, FindDeepest) {
   EXPECT_EQ(tier_->FindDeepest(other, hashes, 1024), std::nullopt);
 }
 
-TEST_F(TierTest, AMissIsNotFoundAndCounted) {
+TEST_P(TierTest, AMissIsNotFoundAndCounted) {
   Landing landing(node_, Prefix(64));
   const auto restored = tier_->Restore(landing.request);
   EXPECT_EQ(restored.status().code(), absl::StatusCode::kNotFound);
@@ -122,7 +93,7 @@ TEST_F(TierTest, AMissIsNotFoundAndCounted) {
   EXPECT_EQ(tier_->Stats().misses, 1u);
 }
 
-TEST_F(TierTest, LeastRecentlyUsedGoesFirst) {
+TEST_P(TierTest, LeastRecentlyUsedGoesFirst) {
   const SealedHistory a(&node_, SomeTokens(32, 1)), b(&node_, SomeTokens(32, 2)),
       c(&node_, SomeTokens(32, 3)), d(&node_, SomeTokens(32, 4));
   ASSERT_TRUE(tier_->Put(a.Source()).ok());
@@ -141,7 +112,7 @@ TEST_F(TierTest, LeastRecentlyUsedGoesFirst) {
   EXPECT_TRUE(tier_->Contains(d.identity()));
 }
 
-TEST_F(TierTest, AScoreDecidesWhatGoes) {
+TEST_P(TierTest, AScoreDecidesWhatGoes) {
   const SealedHistory deep(&node_, SomeTokens(96, 1)), shallow(&node_, SomeTokens(16, 2)),
       middle(&node_, SomeTokens(48, 3));
   Open(1 << 20, [](const TierEntry& e) { return static_cast<double>(e.identity.boundary); });
@@ -156,7 +127,7 @@ TEST_F(TierTest, AScoreDecidesWhatGoes) {
   EXPECT_FALSE(tier_->Contains(middle.identity()));
 }
 
-TEST_F(TierTest, WhatCannotFitIsRefusedAndLeavesNothing) {
+TEST_P(TierTest, WhatCannotFitIsRefusedAndLeavesNothing) {
   Open(2 * kObjectAlign);
   const SealedHistory h(&node_, Prefix(272));
   const Status status = tier_->Put(h.Source());
@@ -166,7 +137,7 @@ TEST_F(TierTest, WhatCannotFitIsRefusedAndLeavesNothing) {
   EXPECT_TRUE(tier_->CheckInvariants().ok());
 }
 
-TEST_F(TierTest, WhatDoesNotVerifyIsNeverStored) {
+TEST_P(TierTest, WhatDoesNotVerifyIsNeverStored) {
   const SealedHistory h(&node_, Prefix(528));
   for (const BundlePart& part : BundleParts(layout_, 528)) {
     h.BytesOf(part)[part.bytes / 2] ^= std::byte{4};
@@ -181,7 +152,7 @@ TEST_F(TierTest, WhatDoesNotVerifyIsNeverStored) {
   ExpectRestores(h.tokens);
 }
 
-TEST_F(TierTest, ClaimsThatAreWrongAreNotStored) {
+TEST_P(TierTest, ClaimsThatAreWrongAreNotStored) {
   const SealedHistory h(&node_, Prefix(64));
   BundleSource source = h.Source();
   const PrefixChain other(FakeNode::Scope(), SomeTokens(64, 99));
@@ -204,7 +175,7 @@ TEST_F(TierTest, ClaimsThatAreWrongAreNotStored) {
   EXPECT_EQ(tier_->Stats().bytes, 0u);
 }
 
-TEST_F(TierTest, CancelledPutAndRestoreLeaveNothing) {
+TEST_P(TierTest, CancelledPutAndRestoreLeaveNothing) {
   const SealedHistory h(&node_, Prefix(272));
   CancelSource cancel;
   cancel.request_stop();
@@ -218,7 +189,7 @@ TEST_F(TierTest, CancelledPutAndRestoreLeaveNothing) {
   EXPECT_TRUE(tier_->Stats().rejects.empty());
 }
 
-TEST_F(TierTest, ALostDestinationIsNotTheObjectsFault) {
+TEST_P(TierTest, ALostDestinationIsNotTheObjectsFault) {
   const SealedHistory h(&node_, Prefix(272));
   ASSERT_TRUE(tier_->Put(h.Source()).ok());
   Landing landing(node_, h.tokens);
@@ -231,7 +202,7 @@ TEST_F(TierTest, ALostDestinationIsNotTheObjectsFault) {
   EXPECT_TRUE(tier_->Contains(h.identity()));
 }
 
-TEST_F(TierTest, RevokeTakesTheDescendants) {
+TEST_P(TierTest, RevokeTakesTheDescendants) {
   const SealedHistory a(&node_, Prefix(32)), b(&node_, Prefix(64)), c(&node_, Prefix(96)),
       other(&node_, SomeTokens(32, 50));
   b.bundle->seal.parent = a.bundle->seal.state_id;
@@ -243,7 +214,7 @@ TEST_F(TierTest, RevokeTakesTheDescendants) {
   EXPECT_TRUE(tier_->CheckInvariants().ok());
 }
 
-TEST_F(TierTest, ThreadsPutRestoreAndEvictAtOnce) {
+TEST_P(TierTest, ThreadsPutRestoreAndEvictAtOnce) {
   std::vector<std::unique_ptr<SealedHistory>> all;
   for (const size_t n : {32, 272, 288, 528, 544})
     all.push_back(std::make_unique<SealedHistory>(&node_, Prefix(n)));
