@@ -28,16 +28,35 @@ Checkpoint::~Checkpoint() {
     for (BlockHandle block : blocks_[g]) report(pools_.blocks[g]->DropReference(block));
 }
 
-void CheckpointStore::Insert(std::shared_ptr<const Checkpoint> checkpoint) {
-  const Sha256 key = checkpoint->seal().identity.Key();
-  if (auto it = entries_.find(key); it != entries_.end()) Erase(it);
-  recency_.push_front(key);
-  entries_.emplace(key, Entry{std::move(checkpoint), recency_.begin()});
+// Bytes admitted, in capacities: memory turns over once per unit.
+double CheckpointStore::Now() const {
+  return static_cast<double>(index_.admitted_bytes()) /
+         static_cast<double>(options_.capacity_bytes);
+}
+
+void CheckpointStore::Insert(std::shared_ptr<const Checkpoint> checkpoint,
+                             std::span<const Sha256> block_hashes) {
+  const ContentIdentity& identity = checkpoint->seal().identity;
+  BATON_CHECK(!block_hashes.empty() && block_hashes.size() * kBlockTokens == identity.boundary &&
+              block_hashes.back() == identity.prefix);
+  const Sha256 key = identity.Key();
+  if (auto it = entries_.find(key); it != entries_.end()) {
+    index_.Touch(it->second.state, Now());
+    it->second.checkpoint = std::move(checkpoint);
+    return;
+  }
+  const IdentityBase base{identity.model, identity.layout, identity.scope};
+  const StatusOr<IndexedState> state =
+      index_.Add({RootOf(base), block_hashes},
+                 checkpoint->slot().has_value() ? options_.slot_bytes : 0, Now());
+  BATON_CHECK(state.ok());  // one state per identity
+  keys_.emplace(*state, key);
+  entries_.emplace(key, Entry{std::move(checkpoint), *state});
 }
 
 std::shared_ptr<const Checkpoint> CheckpointStore::Use(Map::iterator it) {
   ++counters_.hits;
-  recency_.splice(recency_.begin(), recency_, it->second.recency);
+  index_.Touch(it->second.state, Now());
   return it->second.checkpoint;
 }
 
@@ -52,18 +71,17 @@ std::shared_ptr<const Checkpoint> CheckpointStore::FindDeepest(const IdentityBas
                                                                uint64_t max_boundary) {
   ++counters_.lookups;
   if (entries_.empty()) return nullptr;
-  const uint64_t deepest = std::min<uint64_t>(block_hashes.size(), max_boundary / kBlockTokens);
-  for (uint64_t n = deepest; n > 0; --n) {
-    const ContentIdentity identity = base.At(block_hashes[n - 1], n * kBlockTokens);
-    if (auto it = entries_.find(identity.Key()); it != entries_.end()) return Use(it);
-  }
-  return nullptr;
+  const PrefixIndex::Sight sight =
+      index_.Look({RootOf(base), block_hashes}, static_cast<int64_t>(max_boundary));
+  if (!sight.usable.has_value()) return nullptr;
+  return Use(entries_.find(keys_.at(*sight.usable)));
 }
 
 bool CheckpointStore::EvictOne() {
-  if (recency_.empty()) return false;
+  const std::optional<IndexedState> victim = ChooseVictim(options_.eviction, index_);
+  if (!victim.has_value()) return false;
   ++counters_.evictions;
-  Erase(entries_.find(recency_.back()));
+  Erase(entries_.find(keys_.at(*victim)));
   return true;
 }
 
@@ -95,7 +113,8 @@ void CheckpointStore::Remove(const Checkpoint& checkpoint) {
 }
 
 void CheckpointStore::Erase(Map::iterator it) {
-  recency_.erase(it->second.recency);
+  index_.Remove(it->second.state);
+  keys_.erase(it->second.state);
   entries_.erase(it);
 }
 

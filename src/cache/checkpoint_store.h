@@ -1,13 +1,13 @@
-// Checkpoints: sealed bundles kept for reuse, found by content identity. The store owns references
-// to slots and blocks and does no I/O; whoever reuses a checkpoint forks it by a digest-checked
-// copy and never gets the checkpoint itself. Eviction is least recently used.
+// Checkpoints: sealed bundles kept for reuse, found by content identity or by prefix. The store
+// owns references to slots and blocks and does no I/O; whoever reuses a checkpoint forks it by a
+// digest-checked copy and never gets the checkpoint itself. What lies where is the prefix index's
+// (prefix_index.h), what goes first eviction's (eviction.h).
 //
 // Thread rule: the store belongs to one thread (the engine's); a Checkpoint is immutable, may be
 // shared, and may be destroyed on any thread.
 #ifndef BATON_CACHE_CHECKPOINT_STORE_H_
 #define BATON_CACHE_CHECKPOINT_STORE_H_
 
-#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +16,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
+#include "cache/eviction.h"
+#include "cache/prefix_index.h"
 #include "identity/content_identity.h"
 #include "identity/seal.h"
 #include "memory/pool.h"
@@ -56,14 +58,25 @@ class Checkpoint {
 
 class CheckpointStore {
  public:
+  struct Options {
+    PrefixIndex::Options index;
+    EvictionOptions eviction;
+    uint64_t slot_bytes = 0;  // of a checkpoint's own slot
+    // Memory that checkpoints may come to fill; the unit of eviction's time.
+    uint64_t capacity_bytes = 1;
+  };
   struct Counters {
     uint64_t lookups = 0;
     uint64_t hits = 0;
     uint64_t evictions = 0;
   };
 
-  // Replaces an equal identity (the newer seal wins).
-  void Insert(std::shared_ptr<const Checkpoint> checkpoint);
+  CheckpointStore() : CheckpointStore(Options{}) {}
+  explicit CheckpointStore(const Options& options) : options_(options), index_(options.index) {}
+
+  // `block_hashes`: its history's, one per full block up to its boundary. Replaces an equal
+  // identity (the newer seal wins).
+  void Insert(std::shared_ptr<const Checkpoint> checkpoint, std::span<const Sha256> block_hashes);
 
   // The checkpoint of exactly this identity, or null. Counts as a use.
   std::shared_ptr<const Checkpoint> Find(const ContentIdentity& identity);
@@ -75,8 +88,8 @@ class CheckpointStore {
                                                 std::span<const Sha256> block_hashes,
                                                 uint64_t max_boundary);
 
-  // Drops the least recently used checkpoint. Its memory is free once nobody else holds it. False
-  // if the store is empty.
+  // Drops the checkpoint worth least. Its memory is free once nobody else holds it. False if the
+  // store is empty.
   bool EvictOne();
   // Drops every checkpoint whose state-id or parent is in `ids`, adds its state-id to them, and so
   // on until nothing more comes from a revoked one. How many.
@@ -86,20 +99,26 @@ class CheckpointStore {
   // Drops this checkpoint, if it is still the one stored: it failed verification.
   void Remove(const Checkpoint& checkpoint);
 
+  // For what requests have been seen and what is being computed. States are added and removed
+  // through the store only.
+  PrefixIndex& index() { return index_; }
   size_t size() const { return entries_.size(); }
   const Counters& counters() const { return counters_; }
 
  private:
   struct Entry {
     std::shared_ptr<const Checkpoint> checkpoint;
-    std::list<Sha256>::iterator recency;
+    IndexedState state;
   };
   using Map = absl::flat_hash_map<Sha256, Entry>;
   void Erase(Map::iterator it);
   std::shared_ptr<const Checkpoint> Use(Map::iterator it);
+  double Now() const;
 
-  Map entries_;                // by ContentIdentity::Key
-  std::list<Sha256> recency_;  // most recent first
+  const Options options_;
+  PrefixIndex index_;
+  Map entries_;  // by ContentIdentity::Key
+  absl::flat_hash_map<IndexedState, Sha256> keys_;
   Counters counters_;
 };
 

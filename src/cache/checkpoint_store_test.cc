@@ -47,6 +47,11 @@ class CheckpointStoreTest : public testing::Test {
     return std::make_shared<Checkpoint>(pools_, seal, slot, per_group, digests);
   }
 
+  void Insert(std::shared_ptr<const Checkpoint> checkpoint, const std::vector<TokenId>& tokens) {
+    const std::vector<Sha256> hashes = PrefixChain::BlockHashes(base_.scope, tokens);
+    store_.Insert(checkpoint, std::span(hashes).first(checkpoint->boundary() / kBlockTokens));
+  }
+
   static std::vector<TokenId> Tokens(size_t n, TokenId first = 0) {
     std::vector<TokenId> t(n);
     for (size_t i = 0; i < n; ++i) t[i] = first + static_cast<TokenId>(i);
@@ -68,8 +73,8 @@ class CheckpointStoreTest : public testing::Test {
 
 TEST_F(CheckpointStoreTest, FindsTheDeepestPrefixUpToTheLimit) {
   const auto tokens = Tokens(80);
-  store_.Insert(Make(tokens, 1));
-  store_.Insert(Make(tokens, 3));
+  Insert(Make(tokens, 1), tokens);
+  Insert(Make(tokens, 3), tokens);
   EXPECT_EQ(Deepest(tokens, 80)->boundary(), 48u);
   EXPECT_EQ(Deepest(tokens, 47)->boundary(), 16u);
   EXPECT_EQ(Deepest(tokens, 15), nullptr);
@@ -78,7 +83,7 @@ TEST_F(CheckpointStoreTest, FindsTheDeepestPrefixUpToTheLimit) {
 
 TEST_F(CheckpointStoreTest, AnotherTenantsScopeFindsNothing) {
   const auto tokens = Tokens(32);
-  store_.Insert(Make(tokens, 2));
+  Insert(Make(tokens, 2), tokens);
   IdentityBase other = base_;
   other.scope = ScopeOf("tenant");
   EXPECT_EQ(store_.FindDeepest(other, PrefixChain::BlockHashes(other.scope, tokens), 32), nullptr);
@@ -86,8 +91,8 @@ TEST_F(CheckpointStoreTest, AnotherTenantsScopeFindsNothing) {
 
 TEST_F(CheckpointStoreTest, EvictionIsLeastRecentlyUsedAndFreesMemoryWithTheLastHolder) {
   const auto a = Tokens(16), b = Tokens(16, 100);
-  store_.Insert(Make(a, 1));
-  store_.Insert(Make(b, 1));
+  Insert(Make(a, 1), a);
+  Insert(Make(b, 1), b);
   auto held = Deepest(a, 16);  // a is now the more recent one, and is held
   EXPECT_TRUE(store_.EvictOne());
   EXPECT_EQ(Deepest(b, 16), nullptr);
@@ -101,8 +106,8 @@ TEST_F(CheckpointStoreTest, EvictionIsLeastRecentlyUsedAndFreesMemoryWithTheLast
 
 TEST_F(CheckpointStoreTest, InsertingTheSameIdentityReplacesAndLeaksNothing) {
   const auto tokens = Tokens(32);
-  store_.Insert(Make(tokens, 2));
-  store_.Insert(Make(tokens, 2));
+  Insert(Make(tokens, 2), tokens);
+  Insert(Make(tokens, 2), tokens);
   EXPECT_EQ(store_.size(), 1u);
   EXPECT_EQ(slots_->Stats().used, 1u);
   EXPECT_EQ(blocks_->Stats().used, 2u);

@@ -30,11 +30,17 @@ std::string SchemeOf(const std::string& endpoint) {
 void Core::Admit() {
   if (preempted_ && !(running_.empty() && pulling_.empty() && NothingPinned())) return;
   preempted_ = false;
+  std::vector<SequencePtr> put_off;
   while (!waiting_.empty() &&
          static_cast<int64_t>(running_.size() + pulling_.size()) < options_.max_num_seqs) {
     SequencePtr s = std::move(waiting_.front());
     waiting_.pop_front();
-    if (TryStart(&s)) continue;
+    const Start start = TryStart(&s);
+    if (start == Start::kDone) continue;
+    if (start == Start::kWaits) {
+      put_off.push_back(std::move(s));
+      continue;
+    }
     // No room. Somebody else will give some back, unless there is nobody.
     if (running_.empty() && pulling_.empty() && NothingPinned()) {
       Notify(s.get(), FinishReason::kError,
@@ -47,27 +53,40 @@ void Core::Admit() {
     waiting_.push_front(std::move(s));
     break;
   }
+  for (; !put_off.empty(); put_off.pop_back()) waiting_.push_front(std::move(put_off.back()));
   UpdateGauges();
 }
 
-// True if the sequence was taken (it runs, pulls, or has ended); false if memory is short and it
-// holds none.
-bool Core::TryStart(SequencePtr* sequence) {
+// Somebody is computing a state that this sequence could go on from, and what it saves is worth the
+// wait: both share the step's token budget, so waiting costs no more than computing the same.
+bool Core::ComingSoon(const Sequence& s, int64_t held, int64_t limit) {
+  if (!options_.prefix_caching || s.pull.has_value()) return false;
+  const PrefixIndex::Pending pending =
+      store_.index().DeepestPending({RootOf(s.base), s.block_hashes}, held, limit, s.owner);
+  return pending.boundary > held;
+}
+
+// Done: the sequence was taken (it runs, pulls, or has ended). Otherwise it holds no memory.
+Core::Start Core::TryStart(SequencePtr* sequence) {
   Sequence* s = sequence->get();
+  if (s->block_hashes.size() != s->tokens.size() / kBlockTokens)
+    s->block_hashes = PrefixChain::BlockHashes(s->base.scope, s->tokens);
   if (s->parked != nullptr) {
     const Status resumed = Unpark(s);
     if (resumed.ok()) {
       Run(std::move(*sequence));
-      return true;
+      return Start::kDone;
     }
-    if (ReasonOf(resumed) == Reason::kNoCapacity) return false;
+    if (ReasonOf(resumed) == Reason::kNoCapacity) return Start::kNoMemory;
     LogError(absl::StrCat("request ", s->owner.value,
                           ": parked bundle refused, computing again: ", resumed.message()));
     stats_.park_rejects.fetch_add(1);
     s->parked.reset();
   }
   const int64_t limit = StartLimit(*s);
-  const std::vector<Sha256> hashes = PrefixChain::BlockHashes(s->base.scope, s->tokens);
+  const std::vector<Sha256>& hashes = s->block_hashes;
+  if (options_.prefix_caching && !s->sight.has_value())
+    s->sight = store_.index().See({RootOf(s->base), hashes}, limit);
   std::shared_ptr<const Checkpoint> hit;
   for (;;) {
     std::shared_ptr<const Checkpoint> best =
@@ -77,7 +96,7 @@ bool Core::TryStart(SequencePtr* sequence) {
     if (deps_.tiers != nullptr && options_.prefix_caching && s->restores_left > 0) {
       const auto found = deps_.tiers->FindDeepest(s->base, hashes, limit);
       if (found.has_value() && found->boundary > held && StartRestore(sequence, *found))
-        return true;
+        return Start::kDone;
     }
     if (s->is_job() && held == s->target) {
       const ContentIdentity identity = best->seal().identity;
@@ -93,17 +112,21 @@ bool Core::TryStart(SequencePtr* sequence) {
       MaybeAudit(*s, best);
       std::exchange(s->deliver, nullptr)(std::move(best), s->target);
       sequence->reset();
-      return true;
+      return Start::kDone;
     }
     if (s->is_job() && options_.serve_from_cache_only) {
       Notify(s, FinishReason::kError,
              Reject(Reason::kMissingPart, absl::StrCat("no checkpoint at boundary ", s->target,
                                                        " is held here any more")));
       sequence->reset();
-      return true;
+      return Start::kDone;
     }
     if (s->pull.has_value() && s->pull->boundary > held && deps_.can_pull)
-      return StartPull(sequence, std::move(best));
+      return StartPull(sequence, std::move(best)) ? Start::kDone : Start::kNoMemory;
+    if (ComingSoon(*s, held, limit)) {
+      stats_.waits_for_prefix.fetch_add(1, std::memory_order_relaxed);
+      return Start::kWaits;
+    }
     const Status started = best != nullptr ? Fork(s, best) : StartFresh(s);
     if (started.ok()) {
       hit = std::move(best);
@@ -112,13 +135,13 @@ bool Core::TryStart(SequencePtr* sequence) {
     ReleaseMemory(s);
     if (ReasonOf(started) == Reason::kNoCapacity) {
       // Making room may have evicted the very checkpoint: then its memory is there now.
-      if (best == nullptr || store_.Holds(*best)) return false;
+      if (best == nullptr || store_.Holds(*best)) return Start::kNoMemory;
       continue;
     }
     if (best == nullptr) {
       Notify(s, FinishReason::kError, started);
       sequence->reset();
-      return true;
+      return Start::kDone;
     }
     LogError(absl::StrCat("checkpoint refused: ", started.message()));
     stats_.checkpoint_rejects.fetch_add(1);
@@ -131,7 +154,26 @@ bool Core::TryStart(SequencePtr* sequence) {
     stats_.prefix_hits.fetch_add(static_cast<uint64_t>(s->result.usage.cached_tokens));
   }
   Run(std::move(*sequence));
-  return true;
+  return Start::kDone;
+}
+
+// Boundaries where this sequence leaves states behind besides its end, and the marks that let
+// others wait for them.
+void Core::PlanCheckpoints(Sequence* s) {
+  if (!options_.prefix_caching || !s->sight.has_value() || s->audit != nullptr) return;
+  const auto known = static_cast<int64_t>(s->tokens.size());
+  PolicyRequest request;
+  request.start = s->boundary();
+  const int64_t end = s->is_job() ? s->target : HandoffBoundary(known);
+  const int64_t conversation = FloorToGrid(std::min(s->request.conversation_len, known - 1));
+  request.conversation_end = !s->is_job() && conversation > 0 ? conversation : end;
+  for (const int64_t at : PlanStates(options_.checkpoint_policy, *s->sight, request))
+    s->stops.insert(at);
+  if (end > s->boundary()) s->stops.insert(end);
+  for (const int64_t at : s->stops)
+    store_.index().MarkPending(
+        PrefixPath{RootOf(s->base), s->block_hashes}.First(static_cast<size_t>(at / kBlockTokens)),
+        s->owner);
 }
 
 void Core::Run(SequencePtr sequence) {
@@ -139,6 +181,7 @@ void Core::Run(SequencePtr sequence) {
   s->phase = Phase::kRunning;
   s->local_start = s->boundary();
   s->stops.clear();
+  PlanCheckpoints(s);
   if (s->is_job()) {
     s->stops.insert(s->target);
     // What a checkpoint or a pull has brought can go to the peer at once.
@@ -147,10 +190,6 @@ void Core::Run(SequencePtr sequence) {
   } else {
     const auto known = static_cast<int64_t>(s->tokens.size());
     s->result.usage.local_prefill_tokens = known - s->boundary();
-    const int64_t conversation = FloorToGrid(std::min(s->request.conversation_len, known - 1));
-    const int64_t g = HandoffBoundary(known);
-    if (conversation > s->boundary()) s->stops.insert(conversation);
-    if (g > s->boundary()) s->stops.insert(g);
   }
   // Arrival order is the order of owner ids.
   auto at = std::find_if(running_.begin(), running_.end(),
@@ -364,6 +403,7 @@ void Core::ReleaseMemory(Sequence* s) {
   preempted_ = false;
   DropRolling(s);
   WithdrawBlocks(s);
+  store_.index().ClearPending(s->owner);
   auto report = [](const Status& status) {
     if (!status.ok()) LogError(absl::StrCat("releasing memory: ", status.message()));
   };

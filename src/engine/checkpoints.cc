@@ -131,7 +131,7 @@ StatusOr<std::shared_ptr<const Checkpoint>> Core::StoreCheckpoint(Sequence* s,
   auto checkpoint = std::make_shared<Checkpoint>(pools_, *std::move(seal), slot, std::move(blocks),
                                                  std::move(digests));
   s->parent = checkpoint->seal().state_id;
-  store_.Insert(checkpoint);
+  store_.Insert(checkpoint, s->record->chain().block_hashes().first(static_cast<size_t>(n)));
   if (deps_.tiers != nullptr && deps_.tiers->count() > 0) {
     PrefixChain chain = s->record->chain();
     chain.TruncateToGrid(static_cast<uint64_t>(boundary));

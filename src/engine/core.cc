@@ -8,14 +8,33 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "model/prefill_cost.h"
 
 namespace baton::engine {
+
+namespace {
+
+CheckpointStore::Options StoreOptions(const model::Model& model,
+                                      uint64_t capacity_bytes,
+                                      const EngineOptions& options) {
+  CheckpointStore::Options o;
+  for (const KvGroup& group : model.layout().groups()) o.index.block_bytes += group.block_bytes;
+  o.slot_bytes = model.layout().slot_bytes();
+  o.capacity_bytes = std::max<uint64_t>(capacity_bytes, 1);
+  o.eviction = options.eviction;
+  const model::PrefillCost cost = model::CountPrefillCost(model.config());
+  if (cost.per_token > 0) o.eviction.cost = {cost.per_token, cost.per_token_pair};
+  return o;
+}
+
+}  // namespace
 
 Core::Core(CoreDeps deps, EngineOptions options)
     : deps_(std::move(deps)),
       options_(std::move(options)),
       pools_(deps_.memory->pools()),
-      thread_pool_(options_.threads) {
+      thread_pool_(options_.threads),
+      store_(StoreOptions(*deps_.model, deps_.memory->capacity_bytes(), options_)) {
   parking_.max = options_.park_bytes;
   BATON_CHECK(options_.token_budget >= 1 && options_.max_num_seqs >= 1);
 }

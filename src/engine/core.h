@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "cache/checkpoint_policy.h"
+#include "cache/checkpoint_store.h"
 #include "engine/node_memory.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -30,6 +32,9 @@ struct EngineOptions {
   int64_t max_waiting = 1024;  // beyond it Start fails with kResourceExhausted
   int64_t token_budget = 256;  // rows per step, prefill and decode together
   bool prefix_caching = true;
+  // Where states are made, besides the end of the prompt and of the output; and what goes first.
+  PolicyOptions checkpoint_policy = {.max_new_states = 2};
+  EvictionOptions eviction = {.order = EvictionOrder::kFlopAware};
   int handoff_retries = 1;             // further tries after the first, each into fresh memory
   bool fail_on_reject = false;         // else recompute from tokens
   bool serve_from_cache_only = false;  // decode role: never compute for a peer
@@ -65,7 +70,8 @@ struct EngineStats {
   std::atomic<uint64_t> preemptions{0};
   std::atomic<uint64_t> parked{0}, resumed{0}, park_rejects{0};  // of the preempted
   std::atomic<uint64_t> parked_bytes{0};                         // at rest now
-  std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};       // in tokens
+  std::atomic<uint64_t> waits_for_prefix{0};  // admissions put off for a state being computed
+  std::atomic<uint64_t> prefix_queries{0}, prefix_hits{0};  // in tokens
   std::atomic<uint64_t> checkpoints_made{0}, checkpoint_rejects{0};
   std::atomic<uint64_t> restores{0}, restore_rejects{0};  // from tiers
   std::atomic<uint64_t> audits{0}, audits_from_zero{0}, audits_skipped{0}, audit_mismatches{0};
@@ -154,13 +160,16 @@ class Core {
   };
 
   // admission.cc
-  bool TryStart(SequencePtr* sequence);
+  enum class Start { kDone, kNoMemory, kWaits };
+  Start TryStart(SequencePtr* sequence);
+  bool ComingSoon(const Sequence& s, int64_t held, int64_t limit);
   bool StartPull(SequencePtr* sequence, std::shared_ptr<const Checkpoint> best);
   bool StartRestore(SequencePtr* sequence, const Tiering::Found& found);
   Status KeepRestored(Sequence* s, PullResult pulled);
   SequencePtr TakePulling(OwnerId owner);
   Status Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint);
   Status StartFresh(Sequence* s);
+  void PlanCheckpoints(Sequence* s);
   void Run(SequencePtr sequence);
   bool MakeRoom(OwnerId owner);
   StatusOr<SlotHandle> ReserveSlot(OwnerId owner, FillMode fill);

@@ -90,8 +90,10 @@ struct Sequence {
   StateId parent;  // the bundle it was forked or pulled from; zero: from token 0
   std::unique_ptr<ParkedBundle> parked;  // preempted: what it goes on from
   StateId parked_parent;
-  std::set<int64_t> stops;  // boundaries where a checkpoint is taken
-  int64_t local_start = 0;  // boundary from which this worker computes
+  std::vector<Sha256> block_hashes;  // of the full blocks of `tokens`, as admission needs them
+  std::optional<PrefixIndex::Sight> sight;  // how its prompt lay when it first came
+  std::set<int64_t> stops;                  // boundaries where a checkpoint is taken
+  int64_t local_start = 0;                  // boundary from which this worker computes
 
   // Copy of the state at the last grid boundary while decoding: becomes a checkpoint at the end.
   std::optional<SlotHandle> rolling_slot;

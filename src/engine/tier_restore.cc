@@ -50,7 +50,8 @@ Status Core::KeepRestored(Sequence* s, PullResult pulled) {
   auto checkpoint = std::make_shared<Checkpoint>(pools_, std::move(pulled.report.seal), pulled.slot,
                                                  std::move(pulled.blocks),
                                                  std::move(pulled.report.block_digests));
-  store_.Insert(checkpoint);
+  const auto blocks = static_cast<size_t>(checkpoint->boundary() / kBlockTokens);
+  store_.Insert(checkpoint, std::span<const Sha256>(s->block_hashes).first(blocks));
   // Up into the faster tiers as well; those that have it say so.
   const auto tokens = std::span<const TokenId>(s->tokens).first(checkpoint->boundary());
   deps_.tiers->Demote(std::move(checkpoint), PrefixChain(s->base.scope, tokens));

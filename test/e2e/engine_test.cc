@@ -78,6 +78,70 @@ TEST_P(EngineTest, ScarceMemoryPreemptsAndStillGivesTheSameTokens) {
   d.ExpectNothingLeaks();
 }
 
+// One of many with the same prompt computes it; the others wait for its state and go on from that.
+TEST(EnginePrefixTest, AStateBeingComputedIsWaitedFor) {
+  const auto model = std::make_shared<FakeModel>();
+  DeploymentOptions options;
+  options.slots = 100;
+  Deployment d(model, options);
+  const GenerateRequest request = Request(11, 500, 5);
+  const auto truth = Expected(model, request);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  // All are there before the first is admitted.
+  d.decode().engine().RunOnEngineThread([&](engine::Core&) {
+    for (int i = 0; i < 8; ++i) sinks.push_back(d.Start(request));
+  });
+  for (auto& sink : sinks) {
+    EXPECT_EQ(sink->Wait().reason, FinishReason::kLength);
+    EXPECT_EQ(sink->tokens(), truth);
+  }
+  const engine::EngineStats& stats = d.decode().engine().stats();
+  EXPECT_GE(stats.waits_for_prefix.load(), 7u);
+  EXPECT_EQ(stats.computed_rows.load(), 500u + 7 * (500 - 496) + 8 * 4);
+  d.ExpectNothingLeaks();
+}
+
+// Whoever waits does not wait for ever: the one it waits for is cancelled.
+TEST(EnginePrefixTest, ACancelledOneIsNotWaitedFor) {
+  const auto model = std::make_shared<FakeModel>();
+  Deployment d(model, {});
+  const GenerateRequest request = Request(12, 3000, 5);
+  const auto truth = Expected(model, request);
+  std::shared_ptr<engine::Generation> first;
+  std::shared_ptr<Collector> a, b;
+  d.decode().engine().RunOnEngineThread([&](engine::Core&) {
+    a = d.Start(request, &first);
+    b = d.Start(request);
+    first->Cancel();
+  });
+  EXPECT_EQ(a->Wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(b->Wait().reason, FinishReason::kLength);
+  EXPECT_EQ(b->tokens(), truth);
+  d.ExpectNothingLeaks();
+}
+
+// A shared beginning gets a state when the second request leaves it; the third starts there.
+TEST(EnginePrefixTest, ABranchPointGetsAStateOnSecondSight) {
+  const auto model = std::make_shared<FakeModel>();
+  Deployment d(model, {});
+  const auto system = RandomPrompt(1, 160, 97);
+  int64_t cached[4];
+  for (size_t i = 0; i < 4; ++i) {
+    GenerateRequest r = Request(20 + i, 0, 4);
+    r.prompt = system;
+    const auto tail = RandomPrompt(30 + i, 100, 97);
+    r.prompt.insert(r.prompt.end(), tail.begin(), tail.end());
+    auto sink = d.Start(r);
+    cached[i] = sink->Wait().usage.cached_tokens;
+    EXPECT_EQ(sink->tokens(), Expected(model, r));
+  }
+  EXPECT_EQ(cached[0], 0);
+  EXPECT_EQ(cached[1], 0);
+  EXPECT_EQ(cached[2], 160);
+  EXPECT_EQ(cached[3], 160);
+  d.ExpectNothingLeaks();
+}
+
 // No row is computed twice by a sequence that was parked, at whatever boundary it gave way.
 TEST(EngineMemoryTest, AParkedSequenceComputesNothingAgain) {
   const auto model = std::make_shared<FakeModel>();
