@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "base/mutex.h"
@@ -274,15 +275,19 @@ TEST_P(EarlyTest, F22CancelBetweenTwoBatches) {
 }
 
 TEST_P(EarlyTest, F21SourceStopsBetweenTwoBatches) {
-  std::jthread stopper;
+  std::promise<void> halfway;
   provider_->between = [&](size_t batch, FakeBundle* bundle, BlockStream*) {
     AwaitBatch(batch, *bundle);
     if (batch != 1) return;
-    stopper = std::jthread([this] { server_->Stop(); });
+    halfway.set_value();
     const CancelToken asked = Asked();
     while (!asked.stop_requested()) std::this_thread::sleep_for(milliseconds(1));
   };
   NewServer(Checks());
+  std::jthread stopper([&] {
+    halfway.get_future().wait();
+    server_->Stop();
+  });
   const PullRequest request = NewRequest(tokens_);
   EXPECT_FALSE(Pull(request).status.ok());
   ExpectAllFree(request);
