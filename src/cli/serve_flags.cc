@@ -121,6 +121,15 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
   app->add_option("--host-cache-bytes", f->host_cache_bytes,
                   "memory for checkpoints that have left the shared one, e.g. 4GB; 0: none")
       ->transform(CLI::AsSizeValue(false));
+  app->add_option("--disk-cache", f->disk_cache,
+                  "directory where checkpoints outlive this process; one process per directory");
+  app->add_option("--disk-cache-bytes", f->disk_cache_bytes, "most that may lie there, e.g. 64GB")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("--disk-sync", f->disk_sync,
+                  "what a power cut may take: none, data or full (a killed process takes nothing "
+                  "under any)")
+      ->check(CLI::IsMember({"none", "data", "full"}))
+      ->capture_default_str();
   app->add_option("--park-bytes", f->park_bytes,
                   "memory for the states of preempted sequences, e.g. 512MB; what does not fit is "
                   "computed again")
@@ -209,7 +218,19 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
   o.engine.prefix_caching = f.prefix_caching;
   o.engine.park_bytes = f.park_bytes;
   o.engine.audit_share = f.prefix_caching ? f.audit : 0;
-  o.host_cache_bytes = f.prefix_caching ? f.host_cache_bytes : 0;
+  if (!f.prefix_caching && (f.host_cache_bytes > 0 || !f.disk_cache.empty()))
+    return absl::InvalidArgumentError(
+        "--host-cache-bytes and --disk-cache keep checkpoints; drop --no-enable-prefix-caching");
+  o.host_cache_bytes = f.host_cache_bytes;
+  if (!f.disk_cache.empty()) {
+    if (f.disk_cache_bytes == 0)
+      return absl::InvalidArgumentError("--disk-cache-bytes is 0; give --disk-cache some room");
+    DiskStoreOptions disk;
+    disk.directory = f.disk_cache;
+    BATON_ASSIGN_OR_RETURN(disk.fsync, ParseFsyncPolicy(f.disk_sync));
+    o.disk = std::move(disk);
+    o.disk_cache_bytes = f.disk_cache_bytes;
+  }
   o.engine.handoff_retries = handoff.retries;
   o.engine.fail_on_reject = handoff.on_reject == "fail";
   o.engine.serve_from_cache_only = role == "decode";

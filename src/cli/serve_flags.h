@@ -42,7 +42,7 @@ struct EngineFlags {
   uint64_t host_cache_bytes = 0;
   std::string disk_cache;  // directory; empty: none
   uint64_t disk_cache_bytes = uint64_t{16} << 30;
-  std::string disk_sync = "data";
+  std::string disk_sync = "none";
   uint64_t park_bytes = uint64_t{512} << 20;
   double audit = 0.01;
   std::string kv_cache_dtype = "auto";

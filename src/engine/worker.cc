@@ -100,11 +100,20 @@ Status Worker::OpenTiers(const WorkerOptions& options, std::vector<std::unique_p
   tier.digester = &self_.digester;
   tier.device = &memory_->device();
   tier.checks = options.checks;
-  if (options.host_cache_bytes > 0) {
-    tier.budget_bytes = options.host_cache_bytes;
-    BATON_ASSIGN_OR_RETURN(auto store, OpenHostStore({options.host_cache_bytes}));
+  const auto open = [&](uint64_t bytes, std::unique_ptr<ObjectStore> store) -> Status {
+    tier.budget_bytes = bytes;
+    if (options.wrap_store) store = options.wrap_store(std::move(store));
     BATON_ASSIGN_OR_RETURN(auto opened, Tier::Open(tier, std::move(store)));
     tiers->push_back(std::move(opened));
+    return absl::OkStatus();
+  };
+  if (options.host_cache_bytes > 0) {
+    BATON_ASSIGN_OR_RETURN(auto store, OpenHostStore({options.host_cache_bytes}));
+    BATON_RETURN_IF_ERROR(open(options.host_cache_bytes, std::move(store)));
+  }
+  if (options.disk.has_value()) {
+    BATON_ASSIGN_OR_RETURN(auto store, OpenDiskStore(*options.disk));
+    BATON_RETURN_IF_ERROR(open(options.disk_cache_bytes, std::move(store)));
   }
   return absl::OkStatus();
 }

@@ -7,11 +7,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "handoff/server.h"
+#include "tier/disk/disk_store.h"
 
 namespace baton::engine {
 
@@ -21,9 +23,13 @@ struct WorkerOptions {
   std::vector<std::string> listen;  // hand-off endpoints to serve; empty: serves no peer
   Duration lease = std::chrono::seconds(30);
   Duration connect_timeout = std::chrono::seconds(5);
-  uint64_t host_cache_bytes = 0;  // budget of the host tier; 0: none
-  Digester digester;              // of part digests; peers must use the same algorithm and key
-  bool early_blocks = true;       // offer and take blocks while a prefill computes
+  uint64_t host_cache_bytes = 0;         // budget of the host tier; 0: none
+  std::optional<DiskStoreOptions> disk;  // the disk tier, under host; nothing: none
+  uint64_t disk_cache_bytes = uint64_t{16} << 30;
+  // For hostile tiers in tests and the drill.
+  std::function<std::unique_ptr<ObjectStore>(std::unique_ptr<ObjectStore>)> wrap_store;
+  Digester digester;         // of part digests; peers must use the same algorithm and key
+  bool early_blocks = true;  // offer and take blocks while a prefill computes
 
   // For assembling workers inside one process, and for hostile connectors in tests and the demo.
   InprocHub* hub = nullptr;

@@ -1,6 +1,10 @@
 // What comes back from a tier is what was computed: the same logits cold, from a checkpoint in
 // memory, from the host tier, after preemption, and over a hand-off in either direction, at prompt
 // lengths around the grid. Each run shows that it really went that way.
+#include <filesystem>
+
+#include "base/rng.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/deployment.h"
 
@@ -125,6 +129,82 @@ TEST_P(TierCache, ATenantNeverFindsAnothersBundle) {
   EXPECT_EQ(b.result.usage.cached_tokens, 0);
   EXPECT_EQ(d.decode().engine().stats().restores.load(), 0u);
   d.ExpectNothingLeaks();
+}
+
+// A directory of its own that goes with the test.
+struct Directory {
+  Directory() { std::filesystem::create_directories(path); }
+  ~Directory() { std::filesystem::remove_all(path); }
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("baton-tier-" + RandomBytes<NodeId>().Hex()))
+          .string();
+};
+
+TEST_P(TierCache, DiskHitsAlsoAfterARestartAreColdBits) {
+  const Directory directory;
+  const auto with_disk = [&](uint64_t host_bytes) {
+    DeploymentOptions options;
+    options.tweak_decode = [&directory, host_bytes](engine::WorkerOptions* o) {
+      o->host_cache_bytes = host_bytes;
+      o->disk.emplace();
+      o->disk->directory = directory.path;
+      o->disk_cache_bytes = uint64_t{256} << 20;
+    };
+    return options;
+  };
+  const auto expect_from = [&](const char* tier, const Served& served, size_t n) {
+    EXPECT_EQ(served.result.usage.cached_tokens, Depth(n));
+    ASSERT_EQ(served.result.handoffs.size(), 1u);
+    EXPECT_EQ(served.result.handoffs[0].connector, tier);
+    EXPECT_TRUE(served.result.handoffs[0].verified);
+  };
+  std::vector<GenerateRequest> requests;
+  std::vector<Outcome> cold;
+  for (const size_t n : {31u, 32u, 33u, 34u, 300u}) {
+    requests.push_back(Request(RandomPrompt(n, n, model_->vocab_size())));
+    cold.push_back(Cold(model_, requests.back()));
+  }
+  {
+    Deployment d(model_, with_disk(0));
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(Serve(d, requests[i]).outcome, cold[i]);
+    LeaveMemory(d.decode());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Served served = Serve(d, requests[i]);
+      EXPECT_EQ(served.outcome, cold[i]);
+      expect_from("disk", served, requests[i].prompt.size());
+    }
+    EXPECT_EQ(d.decode().engine().stats().restores.load(), requests.size());
+    d.ExpectNothingLeaks();
+  }
+  Deployment d(model_, with_disk(uint64_t{64} << 20));
+  for (const char* tier : {"disk", "host"}) {  // what came up once is nearer the next time
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Served served = Serve(d, requests[i]);
+      EXPECT_EQ(served.outcome, cold[i]);
+      expect_from(tier, served, requests[i].prompt.size());
+    }
+    LeaveMemory(d.decode());
+  }
+  EXPECT_EQ(d.decode().engine().stats().restore_rejects.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
+// A second process on the directory is told so; nothing is served wrong meanwhile.
+TEST_P(TierCache, TheDirectoryBelongsToOneWorker) {
+  const Directory directory;
+  DeploymentOptions options;
+  options.tweak_decode = [&](engine::WorkerOptions* o) {
+    o->disk.emplace();
+    o->disk->directory = directory.path;
+  };
+  Deployment d(model_, options);
+  engine::WorkerOptions second;
+  options.tweak_decode(&second);
+  second.memory.slots = 4;
+  second.memory.blocks = 16;
+  const auto refused = engine::Worker::Create(model_.get(), std::move(second));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr(directory.path));
 }
 
 // Hand-off and hit in either direction: prefill restores for its peer; decode restores what it had.
