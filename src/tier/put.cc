@@ -2,10 +2,13 @@
 // written one by one; then the bundle's own object, which alone makes it usable; then the index.
 // Each object's bytes are digested in the pass that copies them and compared before Commit.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "tier/bundle_plan.h"
+#include "tier/rest_encoding.h"
 #include "tier/tier_impl.h"
 
 namespace baton::tier_internal {
@@ -28,6 +31,7 @@ class PutJob {
   bool present = false;
   uint64_t written_bytes = 0;
   uint64_t shared_segments = 0;
+  double encoding_error = 0;
 
  private:
   Status CheckClaim();
@@ -36,7 +40,11 @@ class PutJob {
   Status WriteBundle();
   Status Publish(const ObjectHeader& header);
   Status WriteObject(const ObjectHeader& header, const std::vector<size_t>& parts);
+  Status AddOwnParts(ObjectHeader* header);
+  StatusOr<PinnedBytes> SourceOf(const BundlePart& part) const;
+  PartCheck CheckOf(const BundlePart& part, std::string_view name) const;
   Status CopyPart(ObjectWriter* writer, const BundlePart& part);
+  Status Encode(const BundlePart& part, ObjectHeader* header, EncodingLoss* loss);
   Status Store(const ObjectHeader& header, const std::vector<size_t>& parts);
   Digest128 SealedDigest(const BundlePart& part) const {
     return part.is_state ? seal_.state_digests[part.part]
@@ -52,6 +60,8 @@ class PutJob {
   Expectation expected_;
   BundlePlan plan_;
   std::vector<SegmentPtr> segments_;  // one reference each, until Publish
+  // State parts that rest in fewer bits, by index in the layout.
+  std::map<size_t, std::vector<std::byte>> encoded_;
 };
 
 // The same comparison as at a restore, with the seal as its own claim: a bundle that could not be
@@ -167,9 +177,49 @@ Status PutJob::WriteBundle() {
   for (const auto& group : *source_.block_digests)
     header.block_digests.insert(header.block_digests.end(), group.begin(), group.end());
   for (const SegmentPtr& segment : segments_) header.segments.push_back(segment->key);
-  for (const size_t i : plan_.own) header.AddPart(plan_.parts[i].key, plan_.parts[i].bytes);
+  BATON_RETURN_IF_ERROR(AddOwnParts(&header));
   BATON_RETURN_IF_ERROR(Store(header, plan_.own));
   return Publish(header);
+}
+
+Status PutJob::AddOwnParts(ObjectHeader* header) {
+  const auto encodes = [&](const BundlePart& part) {
+    return part.is_state &&
+           Encodes(tier_.options_.rest_encoding, tier_.options_.layout->parts()[part.part].dtype);
+  };
+  const bool any = std::any_of(plan_.own.begin(), plan_.own.end(),
+                               [&](size_t i) { return encodes(plan_.parts[i]); });
+  if (any) header->encoding = tier_.options_.rest_encoding;
+  EncodingLoss loss;
+  for (const size_t i : plan_.own) {
+    const BundlePart& part = plan_.parts[i];
+    if (any && encodes(part)) {
+      BATON_RETURN_IF_ERROR(Encode(part, header, &loss));
+      continue;
+    }
+    header->AddPart(part.key, part.bytes);
+    if (any) header->rest_digests.push_back(SealedDigest(part));
+  }
+  if (loss.values > 0) encoding_error = std::sqrt(loss.errors / loss.values);
+  return absl::OkStatus();
+}
+
+// The source is verified before it is encoded; what rests has a digest of its own.
+Status PutJob::Encode(const BundlePart& part, ObjectHeader* header, EncodingLoss* loss) {
+  const StatePart& layout = tier_.options_.layout->parts()[part.part];
+  BATON_ASSIGN_OR_RETURN(const PinnedBytes source, SourceOf(part));
+  const std::string name = PartKeyName(*tier_.options_.layout, part.key);
+  const PartCheck check = CheckOf(part, name);
+  BATON_RETURN_IF_ERROR(VerifyPart(verifier_, check, source.bytes));
+  std::vector<std::byte>& rest = encoded_[part.part];
+  rest.resize(EncodedBytes(header->encoding, layout));
+  const EncodingLoss one = EncodeRest(header->encoding, layout, source.bytes, rest);
+  loss->values += one.values;
+  loss->errors += one.errors;
+  header->AddPart(part.key, rest.size());
+  header->rest_digests.push_back(
+      verifier_.digester->Digest(RestSeed(header->encoding, check.seed), rest).digest);
+  return absl::OkStatus();
 }
 
 Status PutJob::Publish(const ObjectHeader& header) {
@@ -241,18 +291,35 @@ Status PutJob::WriteObject(const ObjectHeader& header, const std::vector<size_t>
   return writer->Commit();
 }
 
-Status PutJob::CopyPart(ObjectWriter* writer, const BundlePart& part) {
-  BATON_ASSIGN_OR_RETURN(const PinnedBytes source, source_.bytes(part));
-  const std::string name = PartKeyName(*tier_.options_.layout, part.key);
+StatusOr<PinnedBytes> PutJob::SourceOf(const BundlePart& part) const {
+  BATON_ASSIGN_OR_RETURN(PinnedBytes source, source_.bytes(part));
   if (source.bytes.size() != part.bytes)
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": source of ", source.bytes.size(), " bytes, expected ", part.bytes));
-  BATON_ASSIGN_OR_RETURN(const MutableByteSpan to, writer->Next(part.bytes));
+    return absl::InvalidArgumentError(absl::StrCat(PartKeyName(*tier_.options_.layout, part.key),
+                                                   ": source of ", source.bytes.size(),
+                                                   " bytes, expected ", part.bytes));
+  return source;
+}
+
+PartCheck PutJob::CheckOf(const BundlePart& part, std::string_view name) const {
   PartCheck check;
   check.seed = PartDigester(verifier_, expected_).SeedOf(part);
   check.expected = SealedDigest(part);
   check.name = name;
   check.mismatch = part.is_state ? Reason::kDigestMismatch : Reason::kBlockDigestMismatch;
+  return check;
+}
+
+Status PutJob::CopyPart(ObjectWriter* writer, const BundlePart& part) {
+  if (const auto it = encoded_.find(part.part); part.is_state && it != encoded_.end()) {
+    BATON_ASSIGN_OR_RETURN(const MutableByteSpan to, writer->Next(it->second.size()));
+    std::memcpy(to.data(), it->second.data(), to.size());
+    it->second = {};
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(const PinnedBytes source, SourceOf(part));
+  BATON_ASSIGN_OR_RETURN(const MutableByteSpan to, writer->Next(part.bytes));
+  const std::string name = PartKeyName(*tier_.options_.layout, part.key);
+  PartCheck check = CheckOf(part, name);
   // Nobody else knows of `to`, so the digest of the copy is that of what rests there.
   check.found = verifier_.device->CopyDigest(*verifier_.digester, check.seed, to, source.bytes);
   return VerifyPart(verifier_, check, to);
@@ -270,6 +337,7 @@ Status TierImpl::Put(const BundleSource& source, const CancelToken& cancel) {
   const std::optional<Reason> reason = ReasonOf(status);
   stats_.put_bytes += job.written_bytes;
   stats_.segments_shared += job.shared_segments;
+  stats_.encoding_error_max = std::max(stats_.encoding_error_max, job.encoding_error);
   if (status.ok())
     ++(job.present ? stats_.puts_present : stats_.puts);
   else if (reason == Reason::kNoCapacity)

@@ -6,7 +6,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "tier/bundle_plan.h"
+#include "tier/rest_encoding.h"
 #include "tier/tier_impl.h"
 
 namespace baton::tier_internal {
@@ -39,7 +41,12 @@ class RestoreJob {
   Status LandParts(const ObjectHeader& header, const std::vector<size_t>& parts);
   Status LandSegment(const SegmentPlan& segment);
   StatusOr<uint64_t> LandPart(const ObjectPart& part, uint64_t payload, MutableByteSpan to);
-  Status Verify();
+  Status LandEncoded(const ObjectHeader& header,
+                     const ObjectPart& part,
+                     MutableByteSpan to,
+                     LandedPart* landed);
+  void SealAnew();
+  Status Verify(RestEncoding encoding);
   void FindCulprit();
 
   const TierImpl& tier_;
@@ -120,8 +127,9 @@ StatusOr<RestoredBundle> RestoreJob::Run() {
   BATON_RETURN_IF_ERROR(LandParts(header, plan_.own));
   for (const SegmentPlan& segment : plan_.segments) BATON_RETURN_IF_ERROR(LandSegment(segment));
   reader_.reset();
-  BATON_RETURN_IF_ERROR(Verify());
+  BATON_RETURN_IF_ERROR(Verify(header.encoding));
   RestoredBundle restored;
+  restored.encoding = header.encoding;
   for (const LandedPart& part : landed_.parts) restored.bytes += part.landed;
   restored.seal = std::move(claim_.seal);
   restored.block_digests = std::move(claim_.block_digests);
@@ -161,9 +169,14 @@ Status RestoreJob::LandParts(const ObjectHeader& header, const std::vector<size_
                     absl::StrCat(PartKeyName(*tier_.options_.layout, landed.part.key), ": not in ",
                                  at_fault_.FileName()));
     }
-    landed.posted = it->second->bytes;
-    BATON_ASSIGN_OR_RETURN(
-        landed.landed, LandPart(*it->second, header.PayloadOffset(), request_.targets[i].bytes));
+    if (landed.part.is_state &&
+        Encodes(header.encoding, tier_.options_.layout->parts()[landed.part.part].dtype)) {
+      BATON_RETURN_IF_ERROR(LandEncoded(header, *it->second, request_.targets[i].bytes, &landed));
+    } else {
+      landed.posted = it->second->bytes;
+      BATON_ASSIGN_OR_RETURN(
+          landed.landed, LandPart(*it->second, header.PayloadOffset(), request_.targets[i].bytes));
+    }
     // Nobody else writes there (RestoreTarget), and check_handles is asked afterwards.
     if (landed.landed == landed.planned)
       landed.digest = digester_.Digest(landed.part, landed.bytes);
@@ -190,7 +203,49 @@ StatusOr<uint64_t> RestoreJob::LandPart(const ObjectPart& part,
   return done;
 }
 
-Status RestoreJob::Verify() {
+// All of the part at rest, its digest, then its elements; nothing if it is not of the right length.
+Status RestoreJob::LandEncoded(const ObjectHeader& header,
+                               const ObjectPart& part,
+                               MutableByteSpan to,
+                               LandedPart* landed) {
+  const StatePart& layout = tier_.options_.layout->parts()[landed->part.part];
+  std::vector<std::byte> rest(EncodedBytes(header.encoding, layout));
+  if (part.bytes != rest.size()) return absl::OkStatus();  // posted 0: VerifyBundle says so
+  landed->posted = landed->planned;
+  BATON_ASSIGN_OR_RETURN(const uint64_t read, LandPart(part, header.PayloadOffset(), rest));
+  if (read != rest.size()) return absl::OkStatus();
+  const auto index = static_cast<size_t>(&part - header.parts.data());
+  const Digest128 found =
+      verifier_.digester->Digest(RestSeed(header.encoding, digester_.SeedOf(landed->part)), rest)
+          .digest;
+  if (found != header.rest_digests[index] && verifier_.checks.On(Check::kStateDigest))
+    return Reject(Reason::kDigestMismatch,
+                  absl::StrCat(PartKeyName(*tier_.options_.layout, part.key), " at rest as ",
+                               std::string(RestEncodingName(header.encoding)), ": digest expected ",
+                               header.rest_digests[index].Hex(), ", found ", found.Hex()));
+  DecodeRest(header.encoding, layout, rest, to);
+  landed->landed = landed->planned;
+  return absl::OkStatus();
+}
+
+// What landed is not what was sealed, and was proven to be what had been stored of it.
+void RestoreJob::SealAnew() {
+  claim_.seal.parent = claim_.seal.state_id;
+  claim_.seal.state_id = RandomBytes<StateId>();
+  claim_.seal.producer = tier_.options_.node;
+  claim_.seal.epoch = tier_.options_.epoch;
+  claim_.state_id = claim_.seal.state_id;
+  for (const LandedPart& landed : landed_.parts)
+    if (landed.part.is_state && landed.digest.has_value())
+      claim_.seal.state_digests[landed.part.part] = landed.digest->digest;
+}
+
+Status RestoreJob::Verify(RestEncoding encoding) {
+  Expectation expected = request_.expected;
+  if (encoding != RestEncoding::kSame) {
+    SealAnew();
+    expected.state_id.reset();  // compared before
+  }
   bool handles_lost = false;
   if (request_.check_handles != nullptr)
     landed_.check_handles = [&] {
@@ -198,7 +253,7 @@ Status RestoreJob::Verify() {
       handles_lost = !status.ok();
       return status;
     };
-  Status status = VerifyBundle(verifier_, request_.expected, claim_, landed_);
+  Status status = VerifyBundle(verifier_, expected, claim_, landed_);
   if (status.ok()) return status;
   blame_ = !handles_lost;
   FindCulprit();

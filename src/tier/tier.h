@@ -74,9 +74,12 @@ struct RestoreRequest {
 };
 
 struct RestoredBundle {
+  // The sealed one; after a restore from fewer bits a new one over what landed, made here, whose
+  // parent is the sealed one.
   Seal seal;
   std::vector<std::vector<Digest128>> block_digests;  // per group, ascending
   uint64_t bytes = 0;                                 // landed
+  RestEncoding encoding = RestEncoding::kSame;        // other than kSame: not bit-equal
 };
 
 // A bundle at rest, as an eviction policy sees it.
@@ -97,6 +100,11 @@ struct TierOptions {
   uint64_t budget_bytes = 0;  // objects with headers and padding
   // The entry with the lowest score goes first. Null: least recently used.
   std::function<double(const TierEntry&)> score = nullptr;
+  // How F32 state parts of new objects rest; each object says its own. Anything but kSame gives up
+  // bit-equality: what is restored is close to what was sealed, and sealed anew by `node`, `epoch`.
+  RestEncoding rest_encoding = RestEncoding::kSame;
+  NodeId node;
+  Epoch epoch;
   Checks checks;
 };
 
@@ -114,7 +122,9 @@ struct TierStats {
   uint64_t misses = 0;                       // Restore of what is not there
   uint64_t restores_failed = 0;              // the medium failed, or cancelled
   std::map<Reason, uint64_t> rejects;        // objects that did not verify; removed
-  uint64_t evictions = 0;                    // bundles
+  // Largest relative error (root mean square) that fewer bits made in the state of one bundle put.
+  double encoding_error_max = 0;
+  uint64_t evictions = 0;  // bundles
   // Found at start.
   uint64_t found_bundles = 0, found_segments = 0;
   uint64_t found_bad = 0;         // damaged: left alone

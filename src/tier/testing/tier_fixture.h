@@ -120,6 +120,9 @@ class StoreTest : public ::testing::TestWithParam<StoreKind> {
     options.budget_bytes = budget;
     options.score = std::move(score);
     options.checks = checks;
+    options.rest_encoding = encoding_;
+    options.node = node_.self().node;
+    options.epoch = node_.self().epoch;
     tier_.reset();
     std::unique_ptr<ObjectStore> store;
     if (GetParam() == StoreKind::kHost) {
@@ -194,6 +197,7 @@ class StoreTest : public ::testing::TestWithParam<StoreKind> {
   const Layout layout_ = SmallLayout();
   FakeNode node_{{&layout_, Sha256(), Digester(), kHandoffProtocolVersion, 16, 512, nullptr}};
   const std::vector<TokenId> history_ = SomeTokens(1024, 7);
+  RestEncoding encoding_ = RestEncoding::kSame;  // of the next Open
   std::unique_ptr<Tier> tier_;
   ObjectStore* store_ = nullptr;  // the tier's
 };
