@@ -1,10 +1,11 @@
 // Question: what does a recurrent state in fewer bits cost in likeness to f32, by where it is
 // rounded: after every token, once per grid step of 16, or once at rest (a session that is put away
 // and resumed every --rest tokens)? On a synthetic recurrence with decay near 1, and on a model by
-// the divergence of its next-token distributions over one long text.
+// the divergence of its next-token distributions over one long text. And what does the state
+// advance of the narrow forms take beside that of f32?
 //
 //   state_dtype_bench [--tokens N] [--rest N] [--model DIR] [--text FILE] [--threads N]
-//                     [--only synthetic|model]
+//                     [--only synthetic|model|decode] [--few 0|1]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "decode.h"
 #include "divergence.h"
 #include "model/model.h"
 #include "model/sequence_memory.h"
@@ -31,6 +33,7 @@ struct Flags {
   std::string text;  // empty: the project's own documents
   int threads = 1;
   std::string only;
+  bool few = false;  // of the policies, the model runs those that decide: far quicker
 };
 
 template <class T>
@@ -65,7 +68,12 @@ void RunModel(const Flags& f) {
   tokens.resize(static_cast<size_t>(n));
   std::printf("\n%s, %lld tokens of text (context %lld)\n", f.model.c_str(),
               static_cast<long long>(n), static_cast<long long>(model->max_model_len()));
-  const std::vector<Policy> policies = AllPolicies(f.rest);
+  std::vector<Policy> policies = AllPolicies(f.rest);
+  if (f.few) {
+    std::erase_if(policies, [&](const Policy& p) {
+      return p.every == f.rest || p.dtype == kernel::StateDType::kF16;
+    });
+  }
   std::vector<std::unique_ptr<model::SequenceMemory>> memory;
   std::vector<std::pair<std::string, Divergence>> runs;
   for (const Policy& p : policies) {
@@ -102,13 +110,21 @@ int Main(int argc, char** argv) {
   Flags f;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--tokens") f.tokens = std::atol(value.c_str());
-    else if (flag == "--rest") f.rest = std::atol(value.c_str());
-    else if (flag == "--model") f.model = value;
-    else if (flag == "--text") f.text = value;
-    else if (flag == "--threads") f.threads = std::atoi(value.c_str());
-    else if (flag == "--only") f.only = value;
-    else {
+    if (flag == "--tokens") {
+      f.tokens = std::atol(value.c_str());
+    } else if (flag == "--rest") {
+      f.rest = std::atol(value.c_str());
+    } else if (flag == "--model") {
+      f.model = value;
+    } else if (flag == "--text") {
+      f.text = value;
+    } else if (flag == "--threads") {
+      f.threads = std::atoi(value.c_str());
+    } else if (flag == "--only") {
+      f.only = value;
+    } else if (flag == "--few") {
+      f.few = value == "1";
+    } else {
       std::fprintf(stderr, "unknown flag %s\n", flag.c_str());
       return 1;
     }
@@ -118,10 +134,11 @@ int Main(int argc, char** argv) {
     return 1;
   }
   kernel::SetCanonicalFpMode();
-  if (f.only != "model")
+  if (f.only.empty() || f.only == "decode") RunDecode(9);
+  if (f.only.empty() || f.only == "synthetic")
     for (const double decay : {0.99, 0.999, 0.9999, 0.99999})
       RunSynthetic(decay, f.tokens, f.rest);
-  if (f.only != "synthetic") RunModel(f);
+  if (f.only.empty() || f.only == "model") RunModel(f);
   return 0;
 }
 

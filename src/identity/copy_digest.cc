@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "identity/copy_digest_kernels.h"
+#include "identity/element_f8.h"
 #include "identity/finite.h"
 #include "identity/xxh.h"
 
@@ -63,13 +64,15 @@ uint64_t Merge(const uint64_t* acc, const std::byte* secret, uint64_t start) {
 }
 
 ScanPattern PatternOf(ElementType dtype) {
+  if (dtype == kElementF8E4M3)
+    return {false, 0x7f7f7f7f7f7f7f7fu, 0x0101010101010101u, 0x8080808080808080u};
   switch (dtype) {
     case ElementType::kF32:
-      return {true, 0x7f8000007f800000u, 0x0080000000800000u};
+      return {true, 0x7f8000007f800000u, 0x0080000000800000u, 0x8000000080000000u};
     case ElementType::kBF16:
-      return {false, 0x7f807f807f807f80u, 0x0080008000800080u};
+      return {false, 0x7f807f807f807f80u, 0x0080008000800080u, 0x8000800080008000u};
     case ElementType::kF16:
-      return {false, 0x7c007c007c007c00u, 0x0400040004000400u};
+      return {false, 0x7c007c007c007c00u, 0x0400040004000400u, 0x8000800080008000u};
   }
   return {};
 }

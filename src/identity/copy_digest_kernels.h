@@ -20,9 +20,10 @@ enum class Store { kNone, kPlain, kStream };
 
 // An element x is not finite exactly if ((x & mask) + one) carries into its sign bit (finite.h).
 struct ScanPattern {
-  bool wide = true;  // elements of 32 bits, else 16
+  bool wide = true;  // elements of 32 bits, else 16 or 8 (whose sums do not leave their byte)
   uint64_t mask = 0;
   uint64_t one = 0;
+  uint64_t signs = 0;
 };
 
 struct StripeRun {

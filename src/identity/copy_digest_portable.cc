@@ -34,7 +34,6 @@ void Scramble(uint64_t* acc) {
 }  // namespace
 
 bool StripesPortable(uint64_t* acc, const StripeRun& run, Store store, const ScanPattern& scan) {
-  const uint64_t signs = scan.wide ? 0x8000000080000000u : 0x8000800080008000u;
   uint64_t found = 0;
   uint32_t stripe = run.stripe;
   for (size_t s = 0; s < run.count; ++s) {
@@ -55,7 +54,7 @@ bool StripesPortable(uint64_t* acc, const StripeRun& run, Store store, const Sca
       stripe = 0;
     }
   }
-  return (found & signs) != 0;
+  return (found & scan.signs) != 0;
 }
 
 #if !defined(__x86_64__)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "identity/element_f8.h"
 #include "identity/copy_digest_kernels.h"
 #include "identity/digest.h"
 #include "identity/finite.h"
@@ -129,14 +130,16 @@ TEST_P(KernelTest, FiniteIsWhatTheScanOfTheElementsSays) {
   SplitMix64 rng(6);
   for (int round = 0; round < 3000; ++round) {
     const auto dtype =
-        std::vector{ElementType::kF32, ElementType::kBF16, ElementType::kF16}[rng.Below(3)];
+        std::vector{ElementType::kF32, ElementType::kBF16, ElementType::kF16,
+                    kElementF8E4M3}[rng.Below(4)];
     auto data = RandomBytes(rng.Below(1200), rng.Next());
-    for (auto& b : data) b &= std::byte{0x3f};  // finite in all three types
+    for (auto& b : data) b &= std::byte{0x3f};  // finite in all types
     if (data.size() > 8 && rng.Below(2) == 0) {
       const size_t at = rng.Below(data.size() - 4) / 4 * 4;
       const uint32_t bad = dtype == ElementType::kF32    ? 0x7f800000u
                            : dtype == ElementType::kBF16 ? 0xff800000u
-                                                         : 0x00007c01u;
+                           : dtype == ElementType::kF16  ? 0x00007c01u
+                                                         : 0x00ff0000u;
       std::memcpy(data.data() + at, &bad, sizeof bad);
     }
     const auto seed = std::vector<std::byte>(32, std::byte{0xff});  // would be NaN as elements

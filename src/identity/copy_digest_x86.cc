@@ -100,7 +100,7 @@ __attribute__((target("avx2"))) bool RunAvx2(uint64_t* acc,
   auto* const last = reinterpret_cast<__m256i*>(run.last);
   _mm256_storeu_si256(last, st.last[0]);
   _mm256_storeu_si256(last + 1, st.last[1]);
-  const __m256i signs = kWide ? _mm256_set1_epi32(INT32_MIN) : _mm256_set1_epi16(INT16_MIN);
+  const __m256i signs = _mm256_set1_epi64x(static_cast<int64_t>(scan.signs));
   return _mm256_testz_si256(st.found, signs) == 0;
 }
 
@@ -185,7 +185,7 @@ __attribute__((target("avx512f,avx512bw"))) bool RunAvx512(uint64_t* acc,
   }
   _mm512_store_si512(acc, st.acc);
   _mm512_storeu_si512(run.last, st.last);
-  const __m512i signs = kWide ? _mm512_set1_epi32(INT32_MIN) : _mm512_set1_epi16(INT16_MIN);
+  const __m512i signs = _mm512_set1_epi64(static_cast<int64_t>(scan.signs));
   return _mm512_test_epi64_mask(st.found, signs) != 0;
 }
 

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "gtest/gtest.h"
+#include "identity/element_f8.h"
 #include "identity/model_fingerprint.h"
 
 namespace baton {
@@ -182,6 +183,16 @@ TEST(Finite, HalfTypesAgreeWithTheirDefinitionOnAllPatterns) {
     v[x % 40] = static_cast<uint16_t>(x);
     ASSERT_EQ(AllFinite(ElementType::kF16, AsBytes(v)), ((x >> 10) & 31) != 31) << x;
     ASSERT_EQ(AllFinite(ElementType::kBF16, AsBytes(v)), ((x >> 7) & 255) != 255) << x;
+  }
+}
+
+TEST(Finite, BytesAgreeWithTheirDefinitionOnAllPatterns) {
+  for (uint32_t x = 0; x < 256; ++x) {
+    for (size_t at = 0; at < 21; ++at) {
+      std::vector<uint8_t> v(21, 0x7e);
+      v[at] = static_cast<uint8_t>(x);
+      ASSERT_EQ(AllFinite(kElementF8E4M3, AsBytes(v)), (x & 0x7f) != 0x7f) << x;
+    }
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "identity/element_f8.h"
+
 namespace baton {
 namespace {
 
@@ -82,7 +84,26 @@ bool Scan(ByteSpan bytes, Lane mask, Lane one) {
 
 }  // namespace
 
+namespace {
+
+// Bytes whose other bits are all one are NaN; the sums do not leave their byte.
+bool ScanBytes(ByteSpan bytes) {
+  uint64_t all = 0;
+  size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    uint64_t x;
+    std::memcpy(&x, bytes.data() + i, sizeof(x));
+    all |= (x & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u;
+  }
+  for (; i < bytes.size(); ++i)
+    all |= (std::to_integer<uint64_t>(bytes[i]) & 0x7f) + 1;
+  return (all & 0x8080808080808080u) == 0;
+}
+
+}  // namespace
+
 bool AllFinite(ElementType dtype, ByteSpan bytes) {
+  if (dtype == kElementF8E4M3) return ScanBytes(bytes);
   switch (dtype) {
     case ElementType::kF32:
       return Scan<uint32_t>(bytes, 0x7f800000u, 0x00800000u);

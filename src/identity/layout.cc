@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/sha256.h"
+#include "identity/element_f8.h"
 
 namespace baton {
 namespace {
@@ -32,7 +33,7 @@ bool IsText(std::string_view s, size_t max) {
 }
 
 bool IsElementType(ElementType t) {
-  return t == ElementType::kF32 || t == ElementType::kBF16 || t == ElementType::kF16;
+  return t >= ElementType::kF32 && t <= kElementF8E4M3;
 }
 
 // a * b, or nullopt once the product passes Layout::kMaxBytes.
@@ -54,7 +55,7 @@ Status CheckPart(StatePart* part, size_t index) {
                "must be 1..64 letters, digits, '_' or '-'");
   const std::string name = absl::StrCat("l", part->layer, ".", part->component);
   if (part->layer >= kMaxLayer) return Bad(name, "layer", absl::StrCat("must be < ", kMaxLayer));
-  if (!IsElementType(part->dtype)) return Bad(name, "dtype", "must be f32, bf16 or f16");
+  if (!IsElementType(part->dtype)) return Bad(name, "dtype", "must be f32, bf16, f16 or fp8_e4m3");
   if (!IsText(part->axes, Layout::kMaxText))
     return Bad(name, "axes", "must be at most 256 printable characters");
   if (part->shape.empty() || part->shape.size() > Layout::kMaxRank)
@@ -77,7 +78,7 @@ Status CheckGroup(KvGroup* group, size_t index) {
     return Bad(absl::StrCat("KV group ", index), "name",
                "must be 1..64 letters, digits, '_' or '-'");
   const std::string name = absl::StrCat("KV group ", group->name);
-  if (!IsElementType(group->dtype)) return Bad(name, "dtype", "must be f32, bf16 or f16");
+  if (!IsElementType(group->dtype)) return Bad(name, "dtype", "must be f32, bf16, f16 or fp8_e4m3");
   if (!IsText(group->axes, Layout::kMaxText))
     return Bad(name, "axes", "must be at most 256 printable characters");
   if (group->layers.empty() || group->layers.size() > Layout::kMaxGroupLayers)
@@ -123,7 +124,10 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-size_t ElementBytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+size_t ElementBytes(ElementType type) {
+  if (type == kElementF8E4M3) return 1;
+  return type == ElementType::kF32 ? 4 : 2;
+}
 
 std::string_view ElementName(ElementType type) {
   switch (type) {
@@ -134,7 +138,7 @@ std::string_view ElementName(ElementType type) {
     case ElementType::kF16:
       return "f16";
   }
-  return "unknown";
+  return type == kElementF8E4M3 ? "fp8_e4m3" : "unknown";
 }
 
 Layout::Layout() {

@@ -30,8 +30,9 @@ constexpr size_t StateElementBytes(StateDType d) {
 uint64_t RoundingKey(uint32_t layer, uint32_t head, uint64_t boundary);
 
 // 32 random bits of element `index` of the head: the key already is the output of a block
-// generator, what is left is to spread it over the elements.
-constexpr uint32_t RoundingBits(uint64_t key, uint32_t index) {
+// generator, what is left is to spread it over the elements. This and what follows is static on
+// purpose: the kernels compile it once per instruction set.
+static inline constexpr uint32_t RoundingBits(uint64_t key, uint32_t index) {
   uint32_t h = index * 0x9E3779B9u + static_cast<uint32_t>(key);
   h ^= h >> 16;
   h *= 0x85EBCA6Bu;
@@ -40,6 +41,18 @@ constexpr uint32_t RoundingBits(uint64_t key, uint32_t index) {
   h *= 0xC2B2AE35u;
   h ^= h >> 16;
   return h;
+}
+
+// The exponent of a row's scale, from the bits of its largest magnitude; above 119 for infinity,
+// NaN and what is so large that the scale times 256 would not be finite: a NaN scale shows them.
+static inline constexpr int32_t E4M3ScaleExponent(uint32_t largest) {
+  const int32_t exponent = static_cast<int32_t>(largest >> 23) - 127;
+  const int32_t s = exponent - 8 + ((largest & 0x7fffffu) > 0x600000u ? 1 : 0);
+  return s > -117 ? s : -117;
+}
+// 2^s as bf16.
+static inline constexpr uint16_t E4M3Scale(int32_t s) {
+  return s > 119 ? uint16_t{0x7fc0} : static_cast<uint16_t>((s + 127) << 7);
 }
 
 }  // namespace baton::kernel

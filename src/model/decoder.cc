@@ -8,6 +8,7 @@
 #include "model/linear.h"
 #include "model/mlp.h"
 #include "model/model_layout.h"
+#include "model/state_form.h"
 
 namespace baton::model {
 namespace {
@@ -60,6 +61,7 @@ Decoder::Decoder(Parts parts) : parts_(std::move(parts)) {
   if (c.attention.has_value() && c.attention->rope.has_value())
     rope_frequencies_ = RopeFrequencies(*c.attention->rope);
   size_t ordinal = 0;
+  uint64_t tail = parts_.layout.slot_bytes();
   for (uint32_t i = 0; i < c.layers.size(); ++i) {
     const LayerWeights& w = parts_.weights.layers[i];
     LayerRuntime& layer = layers_.emplace_back();
@@ -72,11 +74,20 @@ Decoder::Decoder(Parts parts) : parts_(std::move(parts)) {
     const StatePart& ssm = parts_.layout.parts()[*parts_.layout.FindPart(i, kSsmComponent)];
     if (c.layers[i].mixer == Mixer::kMamba2) {
       layer.mamba2 = Mamba2Layer{&*c.mamba2, &*w.mamba2, c.rms_norm_eps, conv.offset, ssm.offset};
+      if (parts_.state_dtype != kernel::StateDType::kF32) {
+        const auto scale = parts_.layout.FindPart(i, kScaleComponent);
+        layer.mamba2->narrow =
+            NarrowMamba2{parts_.state_dtype, RoundingOf(parts_.state_dtype), i,
+                         scale.has_value() ? parts_.layout.parts()[*scale].offset : 0, tail};
+        tail += LayerTailBytes(*c.mamba2);
+      }
     } else {
       layer.mamba1 = Mamba1Layer{&*c.mamba1, &*w.mamba1, c.rms_norm_eps, conv.offset, ssm.offset};
     }
   }
   weight_bytes_ = WeightBytes(parts_.weights);
+  slot_tail_bytes_ = SlotTailBytes(c, parts_.state_dtype);
+  BATON_CHECK(tail == parts_.layout.slot_bytes() + slot_tail_bytes_);
 }
 
 Status Decoder::Validate(std::span<const BatchItem> batch, Workspace::Impl* work) const {

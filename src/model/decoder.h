@@ -29,6 +29,7 @@ class Decoder final : public Model {
     DecoderWeights weights;
     const kernel::Kernels* kernels = nullptr;
     int64_t max_model_len = 0;
+    kernel::StateDType state_dtype = kernel::StateDType::kF32;
   };
   // `parts.weights` are complete and of the shapes of `parts.config`.
   explicit Decoder(Parts parts);
@@ -39,6 +40,8 @@ class Decoder final : public Model {
   int64_t vocab_size() const override { return parts_.config.vocab_size; }
   int64_t max_model_len() const override { return parts_.max_model_len; }
   size_t weight_bytes() const override { return weight_bytes_; }
+  kernel::StateDType state_dtype() const override { return parts_.state_dtype; }
+  uint64_t slot_tail_bytes() const override { return slot_tail_bytes_; }
 
   Status Forward(std::span<const BatchItem> batch,
                  Workspace* workspace,
@@ -80,6 +83,7 @@ class Decoder final : public Model {
   std::vector<LayerRuntime> layers_;
   std::vector<float> rope_frequencies_;
   size_t weight_bytes_ = 0;
+  uint64_t slot_tail_bytes_ = 0;
 };
 
 // Bytes the weights occupy in memory.

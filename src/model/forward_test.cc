@@ -46,11 +46,8 @@ Outcome Collect(const Model& model, const SequenceMemory& memory, std::vector<fl
   out.logits = std::move(logits);
   for (size_t p = 0; p < model.layout().StatePartCount(); ++p) {
     const StatePart& part = model.layout().parts()[p];
-    std::vector<std::byte>& bytes = out.state.emplace_back(part.bytes);
-    for (uint64_t i = 0; i < part.bytes / 4; ++i) {
-      const float v = memory.StateValue(p, static_cast<int64_t>(i));
-      std::memcpy(bytes.data() + i * 4, &v, 4);
-    }
+    const std::byte* bytes = memory.slot() + part.offset;
+    out.state.emplace_back(bytes, bytes + part.bytes);
   }
   for (const KvGroup& g : model.layout().groups())
     for (size_t l = 0; l < g.layers.size(); ++l)
@@ -94,7 +91,7 @@ class Runner {
     std::optional<ThreadPool> pool;
     if (plan.threads > 1) pool.emplace(plan.threads);
     const int64_t n = static_cast<int64_t>(tokens.size()), vocab = model_.vocab_size();
-    SequenceMemory memory(model_.layout(), n + 5, plan.fill);
+    SequenceMemory memory(model_.layout(), n + 5, plan.fill, model_.slot_tail_bytes());
     std::vector<float> logits(n * vocab);
     Others others(model_, plan);
     Workspace workspace;
@@ -121,7 +118,8 @@ class Runner {
     Others(const Model& model, const Plan& plan) : model_(model) {
       for (int i = 0; i < plan.others; ++i) {
         tokens_.push_back(RandomTokens(2000, model.vocab_size(), 1000 + i));
-        memory_.push_back(std::make_unique<SequenceMemory>(model.layout(), 2000, plan.fill));
+        memory_.push_back(std::make_unique<SequenceMemory>(model.layout(), 2000, plan.fill,
+                                                           model.slot_tail_bytes()));
         logits_.emplace_back(model.vocab_size());
       }
     }
@@ -156,11 +154,14 @@ class Models {
     std::unique_ptr<Model>& model = loaded[name + "/" + kernels.name];
     if (model != nullptr) return *model;
     TempDir dir;
-    std::string path = std::string(BATON_SOURCE_DIR) + "/test/golden/" + name;
+    const size_t at = name.find('@');  // of the state's dtype
+    const std::string checkpoint = name.substr(0, at);
+    std::string path = std::string(BATON_SOURCE_DIR) + "/test/golden/" + checkpoint;
     if (name.rfind("tiny-", 0) == 0) {
       path = dir.path();
-      const bool bf16 = name.back() == '6';
-      const std::string preset = bf16 ? name.substr(0, name.size() - 5) : name;
+      const bool bf16 = checkpoint.back() == '6';
+      const std::string preset =
+          bf16 ? checkpoint.substr(0, checkpoint.size() - 5) : checkpoint;
       GenerateOptions options;
       options.dtype = bf16 ? TensorDType::kBF16 : TensorDType::kF32;
       const auto report = GenerateCheckpoint(*PresetConfig(preset), options, path, nullptr);
@@ -168,6 +169,8 @@ class Models {
     }
     LoadOptions options;
     options.kernels = &kernels;
+    if (at != std::string::npos)
+      options.state_dtype = *kernel::ParseStateDType(name.substr(at + 1));
     auto result = Model::Load(path, options);
     EXPECT_TRUE(result.ok()) << result.status();
     model = std::move(result).value();
@@ -320,9 +323,16 @@ INSTANTIATE_TEST_SUITE_P(Types,
                                          "tiny-jamba",
                                          "tiny-llama",
                                          "tiny-granitemoehybrid-bf16",
-                                         "tiny-jamba-bf16"),
+                                         "tiny-jamba-bf16",
+                                         "long/bamba@bf16",
+                                         "short/granitemoehybrid@fp8_e4m3",
+                                         "tiny-bamba@f16",
+                                         "tiny-granitemoehybrid@bf16",
+                                         "tiny-granite-dense@fp8_e4m3"),
                          [](const auto& info) {
                            std::string name = info.param;
+                           if (const size_t at = name.find('@'); at != std::string::npos)
+                             name.replace(at, 1, "_state_");
                            for (char& c : name)
                              if (c == '/' || c == '-') c = '_';
                            return name;

@@ -8,6 +8,7 @@
 #include "model/architecture.h"
 #include "model/model_layout.h"
 #include "model/safetensors.h"
+#include "model/state_form.h"
 #include "model/weight_binder.h"
 #include "model/weights.h"
 
@@ -29,7 +30,7 @@ CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   const Layout& layout = report.layout;
   CapacityRow row;
   row.tokens = tokens;
-  row.bytes = layout.slot_bytes();
+  row.bytes = layout.slot_bytes() + report.tail_bytes;
   for (size_t g = 0; g < layout.groups().size(); ++g) {
     row.bytes +=
         layout.BlockCount(g, static_cast<uint64_t>(tokens)) * layout.groups()[g].block_bytes;
@@ -37,7 +38,7 @@ CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   row.attention_bytes =
       static_cast<uint64_t>(BlocksFor(tokens)) * kBlockTokens * report.attention_kv_bytes_per_token;
   if (row.bytes > 0) row.sequences = report.memory_bytes / row.bytes;
-  const uint64_t with_checkpoint = row.bytes + layout.slot_bytes();
+  const uint64_t with_checkpoint = row.bytes + layout.slot_bytes() + report.tail_bytes;
   if (with_checkpoint > 0) row.with_checkpoint = report.memory_bytes / with_checkpoint;
   if (row.attention_bytes > 0) row.attention_sequences = report.memory_bytes / row.attention_bytes;
   return row;
@@ -107,8 +108,13 @@ void AppendLayout(const Layout& layout, std::string* out) {
 StatusOr<InspectReport> InspectModel(const std::string& path, const InspectOptions& options) {
   InspectReport report;
   BATON_ASSIGN_OR_RETURN(report.config, ReadConfig(path));
-  BATON_ASSIGN_OR_RETURN(report.layout,
-                         BuildLayout(report.config, kernel::NumericsTag(kernel::SimdKernels())));
+  const kernel::StateDType state = options.state_dtype;
+  const Sha256 tag = kernel::NumericsTag(kernel::SimdKernels(), state, RoundingOf(state));
+  BATON_ASSIGN_OR_RETURN(report.layout, BuildLayout(report.config, tag, state));
+  BATON_ASSIGN_OR_RETURN(const Layout f32, BuildLayout(report.config, tag));
+  report.state_dtype = state;
+  report.tail_bytes = SlotTailBytes(report.config, state);
+  report.f32_slot_bytes = f32.slot_bytes();
   report.memory_bytes = options.memory_bytes;
   report.parameters = CountParameters(report.config);
   if (const auto& a = report.config.attention; a.has_value()) {
@@ -137,6 +143,17 @@ std::string FormatInspect(const InspectReport& report) {
   AppendLayout(layout, &out);
   absl::StrAppendFormat(&out, "state per sequence  %d bytes in %d parts (slot %d)\n",
                         layout.state_payload_bytes(), layout.StatePartCount(), layout.slot_bytes());
+  if (report.tail_bytes > 0) {
+    const uint64_t live = layout.slot_bytes() + report.tail_bytes;
+    absl::StrAppendFormat(
+        &out,
+        "state in %s         %d bytes handed over or kept; %d live with a tail of %d behind it "
+        "(inputs of %d tokens), %.3f of the %d in f32\n",
+        kernel::StateDTypeName(report.state_dtype), layout.state_payload_bytes(), live,
+        report.tail_bytes, kTailTokens,
+        static_cast<double>(live) / static_cast<double>(report.f32_slot_bytes),
+        report.f32_slot_bytes);
+  }
   absl::StrAppendFormat(&out, "KV per token        %d bytes (%d with attention in every layer)\n",
                         layout.kv_bytes_per_token(), report.attention_kv_bytes_per_token);
   if (layout.has_state() && layout.kv_bytes_per_token() > 0) {

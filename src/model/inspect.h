@@ -10,19 +10,21 @@
 
 #include "base/status.h"
 #include "identity/layout.h"
+#include "kernel/state_dtype.h"
 #include "model/config.h"
 
 namespace baton::model {
 
 struct InspectOptions {
   uint64_t memory_bytes = uint64_t{8} << 30;  // for sequences, weights not counted
+  kernel::StateDType state_dtype = kernel::StateDType::kF32;
   std::vector<int64_t> lengths = {1024, 4096, 16384, 65536, 131072};
 };
 
 // Sequences of one length.
 struct CapacityRow {
   int64_t tokens = 0;
-  uint64_t bytes = 0;            // of one sequence: slot and blocks
+  uint64_t bytes = 0;            // of one sequence: slot, its tail and blocks
   uint64_t sequences = 0;        // that fit memory_bytes
   uint64_t attention_bytes = 0;  // the same with attention in every layer
   uint64_t attention_sequences = 0;
@@ -35,6 +37,9 @@ struct InspectReport {
   ModelConfig config;
   Layout layout;
   uint64_t memory_bytes = 0;
+  kernel::StateDType state_dtype = kernel::StateDType::kF32;
+  uint64_t tail_bytes = 0;      // behind each slot; 0 for f32
+  uint64_t f32_slot_bytes = 0;  // what the slot would be in f32
   uint64_t parameters = 0;                    // by the shapes the config asks for
   uint64_t attention_kv_bytes_per_token = 0;  // with attention in every layer; 0 if it has none
   std::vector<CapacityRow> capacity;

@@ -1,6 +1,7 @@
 #include "model/mamba2.h"
 
 #include "model/linear.h"
+#include "model/mamba2_narrow.h"
 #include "model/recurrent.h"
 
 namespace baton::model {
@@ -57,7 +58,8 @@ void AdvanceState(
 
 int64_t Mamba2Scratch(const Mamba2Config& c, int64_t rows) {
   return Arena::Rounded(rows * c.in_proj()) + Arena::Rounded(rows * c.conv_channels()) +
-         2 * Arena::Rounded(rows * c.heads) + 2 * Arena::Rounded(rows * c.inner());
+         2 * Arena::Rounded(rows * c.heads) + 2 * Arena::Rounded(rows * c.inner()) +
+         NarrowScratch(c, rows);
 }
 
 void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64_t rows) {
@@ -77,7 +79,11 @@ void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64
   RunConv(step, ConvLayer{&w.conv_w, &w.conv_b, c.conv_channels(), c.conv_width, layer.conv_offset},
           xbc, conv);
   RunSteps(step, layer, Rows{xbc.data + c.conv_channels(), proj.stride}, dt, decay, rows);
-  AdvanceState(step, layer, conv, dt, decay, mixed);
+  if (layer.narrow.has_value()) {
+    AdvanceNarrow(step, layer, {conv, dt, decay, gated, mixed, rows});  // gated is free until below
+  } else {
+    AdvanceState(step, layer, conv, dt, decay, mixed);
+  }
   step.For(rows, c.inner(), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       step.kernels().gated_rms_norm(mixed[r], proj[r], w.norm.data(), c.inner(), c.norm_groups,

@@ -1,9 +1,11 @@
-// One Mamba-2 layer of a step (models: bamba, granitemoehybrid). The conv window and the state in
-// the sequence's slot are advanced in place, token after token. Thread rule: as Step.
+// One Mamba-2 layer of a step (models: bamba, granitemoehybrid). The conv window and an f32
+// state in the sequence's slot are advanced in place, token after token; a narrow state once per
+// grid step (mamba2_narrow.h). Thread rule: as Step.
 #ifndef BATON_MODEL_MAMBA2_H_
 #define BATON_MODEL_MAMBA2_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "model/config.h"
 #include "model/step.h"
@@ -11,14 +13,25 @@
 
 namespace baton::model {
 
+// Set where the state is kept in fewer bits (state_form.h).
+struct NarrowMamba2 {
+  kernel::StateDType dtype;
+  kernel::Rounding rounding;
+  uint32_t layer;         // of the model
+  uint64_t scale_offset;  // bytes from the start of the slot; e4m3 only
+  uint64_t tail_offset;
+};
+
 struct Mamba2Layer {
   const Mamba2Config* config;
   const Mamba2Weights* weights;
   float rms_norm_eps;
   uint64_t conv_offset;  // bytes from the start of the slot
   uint64_t ssm_offset;
+  std::optional<NarrowMamba2> narrow = std::nullopt;
 };
 
+// Enough for either form of state.
 int64_t Mamba2Scratch(const Mamba2Config& config, int64_t rows);
 void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64_t rows);
 

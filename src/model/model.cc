@@ -9,6 +9,7 @@
 #include "model/decoder.h"
 #include "model/load.h"
 #include "model/model_layout.h"
+#include "model/state_form.h"
 #include "model/weight_binder.h"
 
 namespace baton::model {
@@ -38,8 +39,10 @@ StatusOr<std::unique_ptr<Model>> Model::Load(const std::string& dir, const LoadO
     parts.config.attention->rope->dims = parts.config.attention->head_dim;
   }
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(dir));
-  BATON_ASSIGN_OR_RETURN(parts.layout,
-                         BuildLayout(parts.config, kernel::NumericsTag(*parts.kernels)));
+  parts.state_dtype = options.state_dtype;
+  const Sha256 tag =
+      kernel::NumericsTag(*parts.kernels, options.state_dtype, RoundingOf(options.state_dtype));
+  BATON_ASSIGN_OR_RETURN(parts.layout, BuildLayout(parts.config, tag, options.state_dtype));
   parts.max_model_len = parts.config.max_position;
   if (options.max_model_len > 0) {
     if (options.max_model_len > parts.config.max_position) {

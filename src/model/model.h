@@ -3,7 +3,8 @@
 //
 // Memory of a sequence, as the layout (identity/layout.h) describes it:
 //   slot    one contiguous region with every recurrent layer's conv window and state, zero-filled
-//           for a new sequence; advanced in place.
+//           for a new sequence; advanced in place. A narrow state (state_form.h) needs
+//           slot_tail_bytes() behind it, of any content at first; on the grid it is of no account.
 //   blocks  per attention group, the physical base of each KV block (16 tokens, all layers of the
 //           group) covering positions [0, position + tokens).
 //
@@ -35,7 +36,8 @@ enum class LogitsMode { kNone, kLast, kAll };
 struct BatchItem {
   std::span<const TokenId> tokens;  // >= 1 new tokens, each < vocab_size
   int64_t position = 0;             // tokens absorbed before this call
-  std::byte* slot = nullptr;        // layout().slot_bytes() bytes; null iff the layout has no state
+  // layout().slot_bytes() + slot_tail_bytes() bytes; null iff the layout has no state.
+  std::byte* slot = nullptr;
   // blocks[g][b]: base of block b of group g; at least BlocksFor(position + tokens.size()) each.
   std::vector<std::span<std::byte* const>> blocks;
   LogitsMode logits_mode = LogitsMode::kLast;
@@ -49,6 +51,8 @@ struct LoadOptions {
   // Mixed into the fingerprint: overrides of config keys, an adapter's name and digest.
   std::string adapter;
   int64_t max_model_len = 0;  // 0: max_position_embeddings of the config
+  // Of recurrent state between tokens; not f32: Mamba-2 models only.
+  kernel::StateDType state_dtype = kernel::StateDType::kF32;
   // Tests only, see models.md T6; never set by serve.
   bool rotate_all_dims = false;
 };
@@ -82,6 +86,9 @@ class Model {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_model_len() const = 0;
   virtual size_t weight_bytes() const = 0;
+  virtual kernel::StateDType state_dtype() const { return kernel::StateDType::kF32; }
+  // Behind each slot that a step advances; never part of a bundle.
+  virtual uint64_t slot_tail_bytes() const { return 0; }
 
   // Advances every item by its tokens: writes KV and state in place, then logits as asked.
   // Fails with kInvalidArgument (and touches nothing) on a token out of range, a missing block or

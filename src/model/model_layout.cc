@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "identity/element_f8.h"
+#include "model/state_form.h"
+
 namespace baton::model {
 namespace {
 
@@ -12,6 +16,38 @@ StatePart ConvPart(uint32_t layer, int64_t width, int64_t channels) {
   part.shape = {width - 1, channels};
   part.axes = "tap-oldest-first,channel";
   return part;
+}
+
+ElementType TypeOf(kernel::StateDType state) {
+  switch (state) {
+    case kernel::StateDType::kBF16:
+      return ElementType::kBF16;
+    case kernel::StateDType::kF16:
+      return ElementType::kF16;
+    case kernel::StateDType::kF8E4M3:
+      return kElementF8E4M3;
+    case kernel::StateDType::kF32:
+      break;
+  }
+  return ElementType::kF32;
+}
+
+StatePart ScalePart(uint32_t layer, std::vector<int64_t> shape) {
+  StatePart part;
+  part.layer = layer;
+  part.component = kScaleComponent;
+  part.dtype = ElementType::kBF16;
+  part.shape = std::move(shape);
+  part.axes = "H,N: ssm value = element * scale";
+  return part;
+}
+
+// What else must agree between peers of a narrow state, and may not be guessed from its type.
+std::string ExtraOf(kernel::StateDType state) {
+  if (state == kernel::StateDType::kF32) return "tp=0/1";
+  const bool nearest = RoundingOf(state) == kernel::Rounding::kNearest;
+  return absl::StrCat("tp=0/1 state=", std::string(kernel::StateDTypeName(state)),
+                      " rounded once per grid step, ", nearest ? "to nearest even" : "stochastic");
 }
 
 StatePart SsmPart(uint32_t layer, std::vector<int64_t> shape, const char* axes) {
@@ -25,10 +61,13 @@ StatePart SsmPart(uint32_t layer, std::vector<int64_t> shape, const char* axes) 
 
 }  // namespace
 
-StatusOr<Layout> BuildLayout(const ModelConfig& config, const Sha256& numerics_tag) {
+StatusOr<Layout> BuildLayout(const ModelConfig& config,
+                             const Sha256& numerics_tag,
+                             kernel::StateDType state) {
+  BATON_RETURN_IF_ERROR(CheckStateDType(config, state));
   LayoutSpec spec;
   spec.numerics_tag = numerics_tag;
-  spec.extra = "tp=0/1";
+  spec.extra = ExtraOf(state);
   KvGroup group;
   group.name = "full";
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
@@ -40,6 +79,9 @@ StatusOr<Layout> BuildLayout(const ModelConfig& config, const Sha256& numerics_t
         const Mamba2Config& m = *config.mamba2;
         spec.parts.push_back(ConvPart(i, m.conv_width, m.conv_channels()));
         spec.parts.push_back(SsmPart(i, {m.heads, m.state, m.head_dim}, "H,N,P"));
+        spec.parts.back().dtype = TypeOf(state);
+        if (state == kernel::StateDType::kF8E4M3)
+          spec.parts.push_back(ScalePart(i, {m.heads, m.state}));
         break;
       }
       case Mixer::kMamba1: {

@@ -5,17 +5,22 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "identity/layout.h"
+#include "kernel/state_dtype.h"
 #include "model/config.h"
 
 namespace baton::model {
 
 // Component names of the state parts.
 inline constexpr char kConvComponent[] = "conv";  // [K-1][C] f32, oldest tap first
-inline constexpr char kSsmComponent[] = "ssm";    // Mamba-2 [H][N][P], Mamba-1 [N][I], f32
+inline constexpr char kSsmComponent[] = "ssm";    // Mamba-2 [H][N][P], Mamba-1 [N][I]
+inline constexpr char kScaleComponent[] = "scale";  // bf16 [H][N], of each row of an e4m3 "ssm"
 
-// Recurrent layers in order, each "conv" then "ssm"; one KV group "full" with every attention
-// layer. Fails where sizes exceed the layout's bounds.
-StatusOr<Layout> BuildLayout(const ModelConfig& config, const Sha256& numerics_tag);
+// Recurrent layers in order, each "conv", "ssm" in `state`, and "scale" if that is e4m3; one KV
+// group "full" with every attention layer. `numerics_tag` is that of the same `state`. Fails where
+// sizes exceed the layout's bounds, and as CheckStateDType (state_form.h).
+StatusOr<Layout> BuildLayout(const ModelConfig& config,
+                             const Sha256& numerics_tag,
+                             kernel::StateDType state = kernel::StateDType::kF32);
 
 }  // namespace baton::model
 

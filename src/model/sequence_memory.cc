@@ -3,6 +3,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "identity/element_f8.h"
+#include "kernel/kernels.h"
+#include "model/model_layout.h"
+
 namespace baton::model {
 
 void SequenceMemory::Free::operator()(std::byte* p) const { std::free(p); }
@@ -16,8 +20,12 @@ SequenceMemory::Buffer SequenceMemory::Allocate(size_t bytes, uint8_t fill) {
   return Buffer(p);
 }
 
-SequenceMemory::SequenceMemory(const Layout& layout, int64_t tokens_max, uint8_t fill)
-    : layout_(layout), slot_(Allocate(layout.slot_bytes(), 0)) {
+SequenceMemory::SequenceMemory(const Layout& layout,
+                               int64_t tokens_max,
+                               uint8_t fill,
+                               uint64_t tail_bytes)
+    : layout_(layout), slot_(Allocate(layout.slot_bytes() + tail_bytes, 0)) {
+  if (tail_bytes > 0) std::memset(slot_.get() + layout.slot_bytes(), fill, tail_bytes);
   const int64_t blocks = BlocksFor(tokens_max);
   for (const KvGroup& group : layout.groups()) {
     storage_.push_back(Allocate(group.block_bytes * static_cast<size_t>(blocks), fill));
@@ -43,8 +51,38 @@ BatchItem SequenceMemory::Extend(std::span<const TokenId> tokens, LogitsMode mod
 }
 
 float SequenceMemory::StateValue(size_t part, int64_t element) const {
-  float v;
-  std::memcpy(&v, slot_.get() + layout_.parts()[part].offset + element * 4, 4);
+  const StatePart& p = layout_.parts()[part];
+  const std::byte* at =
+      slot_.get() + p.offset + element * static_cast<int64_t>(ElementBytes(p.dtype));
+  kernel::NarrowArgs one = {.dtype = kernel::StateDType::kF32,
+                            .rounding = kernel::Rounding::kNearest,
+                            .key = 0,
+                            .rows = 1,
+                            .width = 1,
+                            .wide = nullptr,
+                            .narrow = const_cast<std::byte*>(at),
+                            .scales = nullptr};
+  float v = 0;
+  uint16_t scale = 0;
+  one.wide = &v;
+  switch (p.dtype) {
+    case ElementType::kF32:
+      std::memcpy(&v, at, sizeof(v));
+      return v;
+    case ElementType::kBF16:
+      one.dtype = kernel::StateDType::kBF16;
+      break;
+    case ElementType::kF16:
+      one.dtype = kernel::StateDType::kF16;
+      break;
+  }
+  if (p.dtype == kElementF8E4M3) {
+    const StatePart& scales = layout_.parts()[*layout_.FindPart(p.layer, kScaleComponent)];
+    std::memcpy(&scale, slot_.get() + scales.offset + element / p.shape.back() * 2, 2);
+    one.dtype = kernel::StateDType::kF8E4M3;
+    one.scales = &scale;
+  }
+  kernel::ReferenceKernels().widen(one);
   return v;
 }
 

@@ -16,19 +16,23 @@ namespace baton::model {
 
 class SequenceMemory {
  public:
-  // Room for `tokens_max` tokens; the slot is zero. `fill` is the byte blocks start with: a model
-  // must not depend on it.
-  SequenceMemory(const Layout& layout, int64_t tokens_max, uint8_t fill = 0);
+  // Room for `tokens_max` tokens; the slot is zero. `fill` is the byte blocks and the slot's tail
+  // start with: a model must not depend on it. `tail_bytes`: Model::slot_tail_bytes().
+  SequenceMemory(const Layout& layout,
+                 int64_t tokens_max,
+                 uint8_t fill = 0,
+                 uint64_t tail_bytes = 0);
 
   // An item that extends the sequence by `tokens`, which must outlive the call of Forward.
   BatchItem Extend(std::span<const TokenId> tokens, LogitsMode mode, float* logits);
 
   int64_t position() const { return position_; }
   std::byte* slot() { return slot_.get(); }
+  const std::byte* slot() const { return slot_.get(); }
   // Base of a block.
   std::byte* block(size_t group, int64_t b) { return tables_[group][b]; }
 
-  // Value c of the state part at `element` of its shape, row-major.
+  // Value of the state part at `element` of its shape, row-major.
   float StateValue(size_t part, int64_t element) const;
   // K or V of one token: `layer_ordinal` in the group, `head`, dimension `d`.
   float KeyValue(size_t group, size_t layer_ordinal, size_t head, int64_t token, int64_t d) const;

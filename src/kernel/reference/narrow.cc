@@ -50,14 +50,6 @@ uint16_t ToBrain(float v, Rounding rounding, uint32_t random) {
   return static_cast<uint16_t>((bits + carry) >> 16);
 }
 
-// The exponent of a row's scale, from the bits of its largest magnitude; above 119 for infinity,
-// NaN and what is so large that the scale times 256 would not be finite: a NaN scale shows them.
-int32_t ScaleExponent(uint32_t largest) {
-  const int32_t exponent = static_cast<int32_t>(largest >> 23) - 127;
-  const int32_t s = exponent - 8 + ((largest & 0x7fffffu) > 0x600000u ? 1 : 0);
-  return s > -117 ? s : -117;
-}
-
 // `v` is the row; a.wide is not looked at.
 void NarrowRow(const NarrowArgs& a, int64_t row, const float* v) {
   const auto random = [&](int64_t i) {
@@ -75,8 +67,8 @@ void NarrowRow(const NarrowArgs& a, int64_t row, const float* v) {
     const uint32_t magnitude = Bits(v[i]) & 0x7fffffffu;
     largest = magnitude > largest ? magnitude : largest;
   }
-  const int32_t s = ScaleExponent(largest);
-  a.scales[row] = static_cast<uint16_t>((s > 119 ? kNanBits : Bits(Pow2(s))) >> 16);
+  const int32_t s = E4M3ScaleExponent(largest);
+  a.scales[row] = E4M3Scale(s);
   auto* out = static_cast<uint8_t*>(a.narrow) + row * a.width;
   for (int64_t i = 0; i < a.width; ++i) {
     const uint32_t bits = Bits(v[i] * Pow2(-s));
