@@ -134,10 +134,15 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
                   "memory for the states of preempted sequences, e.g. 512MB; what does not fit is "
                   "computed again")
       ->transform(CLI::AsSizeValue(false));
-  app->add_option("--audit", f->audit,
-                  "share of cache hits that are computed again in the background and compared")
-      ->check(CLI::Range(0.0, 1.0))
+  app->add_option("--checkpoint-dtype", f->checkpoint_dtype,
+                  "how states rest in the tiers: same, or bf16, f16, int8, which give up that a "
+                  "restored session continues with the very same bits")
+      ->check(CLI::IsMember({"same", "bf16", "f16", "int8"}))
       ->capture_default_str();
+  app->add_option("--audit", f->audit,
+                  "share of cache hits that are computed again in the background and compared; "
+                  "default 0.01, and 0 where --checkpoint-dtype is not same")
+      ->check(CLI::Range(0.0, 1.0));
   app->add_option("--kv-cache-dtype", f->kv_cache_dtype, "auto or float32")
       ->check(CLI::IsMember({"auto", "float32"}));
   app->add_option("--mamba-ssm-cache-dtype", f->mamba_ssm_cache_dtype, "auto or float32")
@@ -217,7 +222,12 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
   o.engine.token_budget = f.max_num_batched_tokens;
   o.engine.prefix_caching = f.prefix_caching;
   o.engine.park_bytes = f.park_bytes;
-  o.engine.audit_share = f.prefix_caching ? f.audit : 0;
+  BATON_ASSIGN_OR_RETURN(o.checkpoint_dtype, ParseRestEncoding(f.checkpoint_dtype));
+  const bool exact = o.checkpoint_dtype == RestEncoding::kSame;
+  if (!exact && f.audit.value_or(0) > 0)
+    return absl::InvalidArgumentError("--audit compares bits, and --checkpoint-dtype " +
+                                      f.checkpoint_dtype + " gives them up; use one of the two");
+  o.engine.audit_share = f.prefix_caching ? f.audit.value_or(exact ? 0.01 : 0) : 0;
   if (!f.prefix_caching && (f.host_cache_bytes > 0 || !f.disk_cache.empty()))
     return absl::InvalidArgumentError(
         "--host-cache-bytes and --disk-cache keep checkpoints; drop --no-enable-prefix-caching");

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,9 @@ struct EngineFlags {
   std::string disk_cache;  // directory; empty: none
   uint64_t disk_cache_bytes = uint64_t{16} << 30;
   std::string disk_sync = "none";
+  std::string checkpoint_dtype = "same";
   uint64_t park_bytes = uint64_t{512} << 20;
-  double audit = 0.01;
+  std::optional<double> audit;  // 0.01 where the bits are the same
   std::string kv_cache_dtype = "auto";
   std::string mamba_ssm_cache_dtype = "auto";
 };

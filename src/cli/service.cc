@@ -127,6 +127,9 @@ void PutTiers(const engine::Worker& w, std::vector<MetricSample>* out) {
     put(counter, "tier_restore_bytes_total", "bytes restored", s.restore_bytes);
     put(counter, "tier_misses_total", "bundles that were expected and not there", s.misses);
     put(counter, "tier_restores_failed_total", "restores the medium failed", s.restores_failed);
+    Put(out, gauge, "tier_encoding_error_max",
+        "largest relative error (rms) that --checkpoint-dtype made in a state",
+        s.encoding_error_max, {{"tier", std::string(tiers.tier(i).name())}});
     put(counter, "tier_evictions_total", "bundles that made room", s.evictions);
     for (const auto& [reason, n] : s.rejects)
       Put(out, counter, "tier_rejects_total", "bundles at rest that failed verification",

@@ -100,6 +100,13 @@ Status Worker::OpenTiers(const WorkerOptions& options, std::vector<std::unique_p
   tier.digester = &self_.digester;
   tier.device = &memory_->device();
   tier.checks = options.checks;
+  tier.rest_encoding = options.checkpoint_dtype;
+  tier.node = self_.node;
+  tier.epoch = self_.epoch;
+  if (options.checkpoint_dtype != RestEncoding::kSame && options.engine.audit_share > 0)
+    return absl::InvalidArgumentError(
+        "states at rest in fewer bits differ from recomputed ones: audits would find only that; "
+        "switch them off");
   const auto open = [&](uint64_t bytes, std::unique_ptr<ObjectStore> store) -> Status {
     tier.budget_bytes = bytes;
     if (options.wrap_store) store = options.wrap_store(std::move(store));

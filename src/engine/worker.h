@@ -26,6 +26,9 @@ struct WorkerOptions {
   uint64_t host_cache_bytes = 0;         // budget of the host tier; 0: none
   std::optional<DiskStoreOptions> disk;  // the disk tier, under host; nothing: none
   uint64_t disk_cache_bytes = uint64_t{16} << 30;
+  // How states rest in tiers. Other than kSame: answers that go on from a restore are close to, not
+  // equal to, recomputing; engine.audit_share must be 0.
+  RestEncoding checkpoint_dtype = RestEncoding::kSame;
   // For hostile tiers in tests and the drill.
   std::function<std::unique_ptr<ObjectStore>(std::unique_ptr<ObjectStore>)> wrap_store;
   Digester digester;         // of part digests; peers must use the same algorithm and key

@@ -122,7 +122,7 @@ TEST_P(RestEncodingTest, BlocksExactStatesCloseAndSealedAnew) {
     EXPECT_GT(tier_->Stats().encoding_error_max, 0);
     EXPECT_LT(tier_->Stats().encoding_error_max, bound) << RestEncodingName(encoding);
     if (GetParam() == StoreKind::kDisk) {  // the object says how it rests, not the option
-      encoding_ = RestEncoding::kSame;
+      encoding_ = encoding == RestEncoding::kF16 ? RestEncoding::kInt8 : RestEncoding::kF16;
       Open(64 << 20);
     }
     Landing landing(node_, h.tokens);
@@ -155,6 +155,24 @@ TEST_P(RestEncodingTest, BlocksExactStatesCloseAndSealedAnew) {
     }
     tier_->EvictTo(0);
   }
+}
+
+// A worker that promises the same bits does not find what gave them up.
+TEST_P(RestEncodingTest, WhoSaysSameDoesNotUseFewerBits) {
+  if (GetParam() != StoreKind::kDisk) GTEST_SKIP() << "nothing outlives a host store";
+  encoding_ = RestEncoding::kBF16;
+  Open(64 << 20);
+  const SealedHistory h(&node_, Prefix(64));
+  ASSERT_TRUE(tier_->Put(h.Source()).ok());
+  encoding_ = RestEncoding::kSame;
+  Open(64 << 20);
+  EXPECT_FALSE(tier_->Contains(h.identity()));
+  EXPECT_EQ(tier_->Stats().found_other, 1u);
+  ASSERT_TRUE(tier_->Put(h.Source()).ok());
+  Landing landing(node_, h.tokens);
+  const auto restored = tier_->Restore(landing.request);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(restored->encoding, RestEncoding::kSame);
 }
 
 TEST_P(RestEncodingTest, F10ABitAtRestIsRefusedAndItsTwin) {

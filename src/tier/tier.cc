@@ -77,7 +77,10 @@ class TierImpl::Inventory {
       return Bad(object, absl::StrCat(object.bytes, " bytes, expected ", header->ObjectBytes()));
     if (header->identity.model != tier_.options_.model ||
         header->identity.layout != tier_.options_.layout->fingerprint() ||
-        header->algorithm != tier_.options_.digester->algorithm()) {
+        header->algorithm != tier_.options_.digester->algorithm() ||
+        // Whoever promises the same bits does not touch what gave them up.
+        (header->encoding != RestEncoding::kSame &&
+         tier_.options_.rest_encoding == RestEncoding::kSame)) {
       ++stats_.found_other;
       unindexed.push_back({object.name, object.bytes});
       return;

@@ -189,6 +189,38 @@ TEST_P(TierCache, DiskHitsAlsoAfterARestartAreColdBits) {
   d.ExpectNothingLeaks();
 }
 
+// Fewer bits at rest are close, said to be lossy, and not used by a worker that promises the same.
+TEST_P(TierCache, FewerBitsAtRestAreNeverMixedWithTheSame) {
+  if (!model_->layout().has_state()) GTEST_SKIP() << "no state to shrink";
+  const Directory directory;
+  const auto with = [&](RestEncoding encoding) {
+    DeploymentOptions options;
+    options.tweak_decode = [&directory, encoding](engine::WorkerOptions* o) {
+      o->disk.emplace();
+      o->disk->directory = directory.path;
+      o->checkpoint_dtype = encoding;
+    };
+    return options;
+  };
+  const GenerateRequest r = Request(RandomPrompt(4, 200, model_->vocab_size()));
+  {
+    Deployment d(model_, with(RestEncoding::kInt8));
+    Serve(d, r);
+    LeaveMemory(d.decode());
+    const Served back = Serve(d, r);
+    EXPECT_EQ(back.result.usage.cached_tokens, Depth(200));
+    EXPECT_EQ(d.decode().engine().stats().restores.load(), 1u);
+    EXPECT_GT(d.decode().engine().tiers().tier(0).Stats().encoding_error_max, 0);
+    d.ExpectNothingLeaks();
+  }
+  Deployment d(model_, with(RestEncoding::kSame));
+  const Served fresh = Serve(d, r);
+  EXPECT_EQ(fresh.outcome, Cold(model_, r));
+  EXPECT_EQ(fresh.result.usage.cached_tokens, 0);
+  EXPECT_EQ(d.decode().engine().stats().restores.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
 // A second process on the directory is told so; nothing is served wrong meanwhile.
 TEST_P(TierCache, TheDirectoryBelongsToOneWorker) {
   const Directory directory;
