@@ -224,6 +224,39 @@ class Bench {
   std::map<std::string, std::vector<double>> times_, cpu_;
 };
 
+// A lookup that finds nothing asks for every block of the prompt.
+void TimeLookup() {
+  constexpr size_t kTokens = 32768;
+  const Layout layout = SmallLayout();
+  FakeNode node({&layout, Sha256(), Digester(), kHandoffProtocolVersion, 2, 2100, nullptr});
+  const std::vector<TokenId> tokens = SomeTokens(kTokens, 1);
+  const PrefixChain chain(FakeNode::Scope(), tokens);
+  const auto bundle = *FakeBundle::Make(&node, {node.Base(), tokens, tokens});
+  TierOptions options;
+  options.model = node.self().model;
+  options.layout = &layout;
+  options.digester = &node.self().digester;
+  options.device = &node.device();
+  options.budget_bytes = 64 << 20;
+  const auto tier = Must(Tier::Open(options, Must(OpenHostStore({options.budget_bytes}))));
+  const auto bytes = [&](const BundlePart& part) -> StatusOr<PinnedBytes> {
+    return PinnedBytes{
+        part.is_state ? bundle->slot.bytes().subspan(layout.parts()[part.part].offset, part.bytes)
+                      : bundle->blocks[part.group][part.slot].bytes().first(part.bytes)};
+  };
+  Must(tier->Put({&bundle->seal, &chain, &bundle->block_digests, bytes}));
+  const auto other = PrefixChain::BlockHashes(FakeNode::Scope(), SomeTokens(kTokens, 2));
+  const MonotonicClock clock;
+  std::vector<double> us;
+  for (int i = 0; i < 1001; ++i) {
+    const Instant start = clock.Now();
+    if (tier->FindDeepest(node.Base(), other, kTokens).has_value()) std::abort();
+    us.push_back(Seconds(clock.Now() - start) * 1e6);
+  }
+  std::nth_element(us.begin(), us.begin() + 500, us.end());
+  std::printf("FindDeepest of %zu tokens, nothing found: %.1f us (median)\n", kTokens, us[500]);
+}
+
 }  // namespace
 }  // namespace baton
 
@@ -264,5 +297,6 @@ int main(int argc, char** argv) {
        {std::pair<size_t, uint64_t>{1, 64 << 10}, {9, 1 << 20}, {25, 4 << 20}})
     Bench(settings, parts, bytes).Run();
   std::filesystem::remove_all(mine);
+  TimeLookup();
   return 0;
 }
