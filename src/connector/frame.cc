@@ -25,6 +25,24 @@ std::optional<Reason> ReasonNamed(std::string_view name) {
   return std::nullopt;
 }
 
+// No frame is longer than what it may carry: a peer cannot make a greeting or an error cost the
+// memory of the largest offer. Hello is defined by its version, so it gets room for later ones.
+size_t PayloadMaxOf(FrameType type) {
+  switch (type) {
+    case FrameType::kOffer:
+      return kFramePayloadMax;
+    case FrameType::kAsk:
+      return (size_t{4} << 20) + 4096;  // 1,048,576 tokens
+    case FrameType::kBlocks:
+      return size_t{3} << 20;  // 65,536 blocks
+    case FrameType::kRead:
+    case FrameType::kData:
+      return size_t{256} << 10;  // 4,096 ranges
+    default:
+      return size_t{64} << 10;
+  }
+}
+
 }  // namespace
 
 FrameHeaderBytes EncodeFrameHeader(const Frame& frame) {
@@ -56,9 +74,10 @@ StatusOr<FrameHeader> DecodeFrameHeader(const FrameHeaderBytes& bytes) {
     return Reject(Reason::kMalformed, "frame header fails its checksum");
   if (flags != 0)
     return Reject(Reason::kMalformed, absl::StrCat("frame flags ", flags, ", expected 0"));
-  if (payload_bytes > kFramePayloadMax)
-    return Reject(Reason::kMalformed, absl::StrCat("frame payload of ", payload_bytes,
-                                                   " bytes, at most ", kFramePayloadMax));
+  const size_t most = PayloadMaxOf(static_cast<FrameType>(type));
+  if (payload_bytes > most)
+    return Reject(Reason::kMalformed, absl::StrCat("frame of type ", type, " with a payload of ",
+                                                   payload_bytes, " bytes, at most ", most));
   return FrameHeader{static_cast<FrameType>(type), payload_bytes, payload_hash};
 }
 

@@ -28,7 +28,7 @@ struct FrameHeader {
 };
 
 FrameHeaderBytes EncodeFrameHeader(const Frame& frame);
-// kMalformed: wrong magic, header checksum, flags or a payload above kFramePayloadMax.
+// kMalformed: wrong magic, header checksum, flags or a payload longer than the type allows.
 StatusOr<FrameHeader> DecodeFrameHeader(const FrameHeaderBytes& bytes);
 // kMalformed if the payload is not the one the header was written for.
 Status CheckFramePayload(const FrameHeader& header, ByteSpan payload);

@@ -41,6 +41,22 @@ TEST(Frame, OversizedPayloadIsRefusedUnread) {
   EXPECT_EQ(ReasonOf(DecodeFrameHeader(EncodeFrameHeader(frame)).status()), Reason::kMalformed);
 }
 
+TEST(Frame, EachTypeHasItsOwnBound) {
+  const std::pair<FrameType, size_t> bounds[] = {
+      {FrameType::kHello, 64 << 10},   {FrameType::kError, 64 << 10},
+      {FrameType::kRelease, 64 << 10}, {FrameType::kAsk, (4 << 20) + 4096},
+      {FrameType::kBlocks, 3 << 20},   {FrameType::kRead, 256 << 10},
+      {FrameType::kData, 256 << 10},   {FrameType(999), 64 << 10},
+      {FrameType::kOffer, 64 << 20}};
+  for (const auto& [type, most] : bounds) {
+    Frame frame{type, std::vector<uint8_t>(most)};
+    EXPECT_TRUE(DecodeFrameHeader(EncodeFrameHeader(frame)).ok()) << int(type);
+    frame.payload.push_back(0);
+    EXPECT_EQ(ReasonOf(DecodeFrameHeader(EncodeFrameHeader(frame)).status()), Reason::kMalformed)
+        << int(type);
+  }
+}
+
 TEST(Frame, ErrorKeepsReasonAndText) {
   const Status sent = Reject(Reason::kNoCapacity, "no slot free");
   const Status got = DecodeError(EncodeError(sent));

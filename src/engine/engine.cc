@@ -84,6 +84,20 @@ Status Validate(const GenerateRequest& r, int64_t vocab, int64_t max_model_len) 
   return ValidateSampling(r.sampling, vocab);
 }
 
+// A peer's tokens are a stranger's: what no request could contain is refused before it is queued,
+// so that it neither fails a step that others share nor waits for memory that will never do.
+Status ValidateAsk(const Ask& ask, int64_t vocab, int64_t max_model_len) {
+  if (static_cast<int64_t>(ask.tokens.size()) > max_model_len)
+    return Reject(Reason::kNoCapacity,
+                  absl::StrCat("ask for ", ask.tokens.size(), " tokens; this worker's context is ",
+                               max_model_len));
+  for (TokenId t : ask.tokens)
+    if (t >= vocab)
+      return Reject(Reason::kMalformed,
+                    absl::StrCat("ask contains token id ", t, "; the vocabulary has ", vocab));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 class Engine::Handle final : public Generation {
@@ -167,6 +181,7 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::ProvideStreaming(
     Instant deadline,
     const CancelToken& cancel,
     const std::shared_ptr<BlockStream>& stream) {
+  BATON_RETURN_IF_ERROR(ValidateAsk(ask, vocab_size(), max_model_len_));
   struct Wait {
     Mutex mu;
     CondVar done;
