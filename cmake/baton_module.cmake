@@ -12,7 +12,8 @@
 # Headers are included as "identity/seal.h". Each module sees only its own directory and those of
 # its declared dependencies, so an undeclared include fails the build. Every X_test.cc becomes one
 # test program X_test, labelled with the module's name, linked against the module and its declared
-# dependencies only. With BATON_CHECK_HEADERS each header is compiled alone.
+# dependencies only. Every X_fuzz.cc becomes a libFuzzer program in the preset `fuzz`, and elsewhere,
+# if test/corpus/X_fuzz exists, a test X_fuzz_replay. With BATON_CHECK_HEADERS each header is compiled alone.
 
 function(_baton_include_root MODULE OUT)
   set(root ${CMAKE_BINARY_DIR}/inc/${MODULE})
@@ -86,6 +87,17 @@ function(baton_module)
         endif()
       endforeach()
       baton_test(${test} SRCS ${src} DEPS ${deps} LABEL ${M_NAME})
+    endforeach()
+    # What fuzzing has found is run in every build, with mutations of it; libFuzzer is not needed.
+    foreach(src ${M_FUZZ})
+      get_filename_component(fuzz ${src} NAME_WE)
+      set(corpus ${CMAKE_SOURCE_DIR}/test/corpus/${fuzz})
+      if(EXISTS ${corpus})
+        add_executable(${fuzz}_replay ${src} ${CMAKE_SOURCE_DIR}/test/corpus/replay.cc)
+        target_link_libraries(${fuzz}_replay PRIVATE ${target})
+        add_test(NAME ${fuzz}_replay COMMAND ${fuzz}_replay ${corpus} 1000)
+        set_tests_properties(${fuzz}_replay PROPERTIES LABELS "${M_NAME};corpus" TIMEOUT 300)
+      endif()
     endforeach()
   endif()
 

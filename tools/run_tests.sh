@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the tests. `quick`: release, everything; asan on the parts that read hostile
-# bytes or own memory. `all`: adds the debug, asan and tsan presets over the whole suite, the
+# bytes or own memory; the fuzzers of the records that travel between workers for some seconds each,
+# where clang is installed. `all`: adds the debug, asan and tsan presets over the whole suite, the
 # fuzzers and the long end-to-end runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,6 +16,22 @@ build() {  # preset, extra cmake flags...
   local preset=$1; shift
   cmake --preset "$preset" "$@" >/dev/null
   cmake --build --preset "$preset" -j"$jobs" ${targets:+--target $targets}
+}
+
+# The fuzzers of what one worker reads from another.
+wire_fuzzers='seal_fuzz layout_fuzz ask_fuzz offer_fuzz wire_fuzz'
+
+fuzz() {  # name, seconds; starts from test/corpus/NAME, keeps what it finds under build/fuzz/corpus
+  local name=$1 seconds=$2
+  mkdir -p "build/fuzz/corpus/$name"
+  if ! "$(find build/fuzz/src -name "$name" -type f -perm -u+x)" -max_total_time="$seconds" -rss_limit_mb=2048 \
+      -malloc_limit_mb=64 -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" \
+      $([ -d "test/corpus/$name" ] && echo "test/corpus/$name") >"build/fuzz/$name.log" 2>&1; then
+    tail -40 "build/fuzz/$name.log"
+    echo "fuzzing: $name has a finding, see build/fuzz/$name-*" >&2
+    return 1
+  fi
+  echo "fuzzing: $name, $(grep '^Done' "build/fuzz/$name.log")"
 }
 
 build release -DBATON_TESTS=ON -DBATON_BENCH=ON
@@ -34,6 +51,14 @@ if [ "$mode" = quick ]; then
   cmake --build --preset asan -j"$jobs" --target "${targets[@]}"
   regex=$(IFS='|'; echo "^(${tests[*]})\$")
   ctest --test-dir build/asan --output-on-failure -j"$jobs" -R "$regex"
+  if ! command -v clang++-16 >/dev/null; then
+    echo "fuzzing: skipped, clang++-16 is not installed (tools/install_packages.sh dev); the corpora were replayed"
+    exit 0
+  fi
+  cmake --preset fuzz >/dev/null
+  cmake --build --preset fuzz -j"$jobs" --target $wire_fuzzers
+  export -f fuzz
+  printf '%s\n' $wire_fuzzers | xargs -P "$jobs" -I {} bash -c 'fuzz {} "${FUZZ_SECONDS:-10}"'
   exit 0
 fi
 
@@ -43,12 +68,7 @@ for preset in debug asan tsan; do
 done
 tools/test_install.sh
 build fuzz
-for fuzz in $(find build/fuzz -name '*_fuzz' -type f -perm -u+x | sort); do
-  name=$(basename "$fuzz")
-  corpus=$(git ls-files "*/testdata/$name/*" | head -1 | xargs -r dirname)
-  echo "fuzzing $name for ${FUZZ_SECONDS:-60} s"
-  mkdir -p "build/fuzz/corpus/$name"
-  "$fuzz" -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=2048 -print_final_stats=0 \
-    "build/fuzz/corpus/$name" ${corpus:+"$corpus"}
+for path in $(find build/fuzz/src -name '*_fuzz' -type f -perm -u+x | sort); do
+  fuzz "$(basename "$path")" "${FUZZ_SECONDS:-60}"
 done
 BATON_LONG=1 ctest --test-dir build/release --output-on-failure -L long --timeout 3600

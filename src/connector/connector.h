@@ -62,8 +62,7 @@ struct Frame {
   std::vector<uint8_t> payload;
 };
 
-// Largest payload of any frame; most types allow less (wire.md). A header that claims more is
-// malformed.
+// Largest payload of any frame; a header that claims more is malformed.
 inline constexpr size_t kFramePayloadMax = size_t{64} << 20;
 
 // One conversation with one peer. Destroying it closes it.

@@ -1,6 +1,8 @@
 #include "identity/layout.h"
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "base/rng.h"
@@ -243,6 +245,19 @@ void Reseal(std::vector<uint8_t>* record) {
   std::memcpy(record->data() + 8, &length, 4);
   const Sha256 sum = Sha256Of(AsBytes(*record).first(record->size() - 32));
   std::memcpy(record->data() + record->size() - 32, sum.bytes.data(), 32);
+}
+
+// test/corpus/make_seeds.py writes these from docs/format/layout.md alone.
+TEST(LayoutRecord, ReadsWhatWasWrittenFromTheDocument) {
+  for (const auto& [name, slot_bytes] : {std::pair("hybrid", 417792), std::pair("windowed", 8192),
+                                         std::pair("state-only", 106496), std::pair("empty", 0)}) {
+    std::ifstream in(std::string(BATON_SOURCE_DIR "/test/corpus/layout_fuzz/seed-") + name,
+                     std::ios::binary);
+    const std::string record(std::istreambuf_iterator<char>(in), {});
+    const auto layout = Layout::Decode(std::as_bytes(std::span(record)));
+    ASSERT_TRUE(layout.ok()) << name << ": " << layout.status();
+    EXPECT_EQ(layout->slot_bytes(), static_cast<uint64_t>(slot_bytes)) << name;
+  }
 }
 
 TEST(LayoutRecordI6, EveryFlippedBitAndEveryTruncationIsRefused) {

@@ -45,8 +45,8 @@ def group(worker, failures, title, cases, run, honest, cap_kb=SMALL_KB):
 class ToDecode:
     """Lies to a decode worker, as its source."""
 
-    def __init__(self, worker, source, truth, failures):
-        self.worker, self.source, self.truth, self.failures = worker, source, truth, failures
+    def __init__(self, worker, source, truth, failures, plan=False):
+        self.worker, self.source, self.truth, self.failures, self.plan = worker, source, truth, failures, plan
 
     def honest(self):
         # A busy machine may make an honest source miss a short deadline, but not five times.
@@ -59,7 +59,7 @@ class ToDecode:
         source, f, begun = source or self.source, self.failures, time.time()
         source.lie, source.told = lie, 0
         f.cases += 1
-        ids, logits, result = self.worker.generate(prompt(), source.endpoint)
+        ids, logits, result = self.worker.generate(prompt(), source.plan if self.plan else source.endpoint)
         handoffs = result['handoffs']
         reasons = {h['reason'] for h in handoffs}
         f.note('%.3f' % (time.time() - begun), lie.name,

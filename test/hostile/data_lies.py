@@ -135,3 +135,34 @@ def forged_without_key(bundle):
                       memory=other)
     yield Lie('forged bytes under the true seal', 'OFFER', ['digest_mismatch', 'block_digest_mismatch'],
               change=lambda o: o, early=False, memory=other)
+
+
+def joined_lies(bundle):
+    """Told on a connection that joined: what it had to bring may come over the other one, so the hand-off may succeed."""
+    intruders = {kind: b'' for kind in w.NAMES}
+    intruders.update({w.HELLO: bundle.hello.pack(), w.OFFER: bundle.offer.pack(), w.BLOCKS: bundle.early[0].pack(),
+                      w.ERROR: w.string(b'lease_expired') + w.string(b'no')})
+    for step in ('JOINED', 'HELLO', 'DATA'):
+        for kind, payload in intruders.items():
+            yield Lie('%s ahead of a joined %s' % (w.NAMES[kind], step), step, joined=True, harmless=True,
+                      before=w.frame(kind, payload))
+        for kind in w.NAMES:
+            yield Lie('joined %s as type %d' % (step, kind), step, joined=True, harmless=True, head={'type': kind})
+        for cut in (0, 1, 23, 24, 30):
+            yield Lie('joined %s cut after %d' % (step, cut), step, joined=True, harmless=True, cut=cut)
+        for length in (1, 65536, 65537, 2**32 - 1):
+            yield Lie('joined %s of length %d' % (step, length), step, joined=True, harmless=True,
+                      head={'length': length}, cut=1 << 30)
+    for name in ('epoch', 'layout', 'model', 'probe', 'node'):
+        for value in opaque(getattr(bundle.hello, name)):
+            def change(hello, name=name, value=value):
+                setattr(hello, name, value)
+            yield Lie('joined HELLO.%s=%s' % (name, value.hex()), 'HELLO', joined=True, harmless=True, change=change)
+    for column, values in enumerate((opaque(bundle.offer.state_id), edges(64, 1), edges(64, 0), edges(64, 6144))):
+        for value in values:
+            def change(ranges, data, column=column, value=value):
+                ranges[0][column] = value
+            yield Lie('joined DATA column %d %s' % (column, value), 'RANGE', joined=True, harmless=True, hang_up=True,
+                      change=_ranges(change))
+    yield Lie('joined DATA of zeros', 'RANGE', ['digest_mismatch', 'block_digest_mismatch'], joined=True,
+              change=lambda t: (t[0], [bytes(len(d)) for d in t[1]]))

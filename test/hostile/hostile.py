@@ -160,6 +160,10 @@ def attack_keyed(binary, failures):
         fds = worker.descriptors()
         to.group('to a receiver with a key: forged bundles', data_lies.forged_without_key(bundle))
         to.group('to a receiver with a key: DATA', data_lies.data_lies(bundle))
+        over_two = ToDecode(worker, source, truth[:2], failures, plan=True)
+        over_two.group('to a receiver over two connections', data_lies.joined_lies(bundle))
+        failures.check(source.joins > 0, 'JOIN', 'no connection joined')
+        failures.check(not source.trouble, 'receiver', 'broke the documents: %s' % source.trouble[:3])
         end(worker, failures, fds)
         prefill.stop()
 

@@ -130,7 +130,8 @@ class Lie:
     step: name of the frame the lie is told in; change: applied to its record; head: fields of the frame's header;
     rewrite: replaces the bytes of the frame (and of what follows DATA); before: bytes sent ahead of it; cut: bytes of it
     that are sent before the connection is closed; drip: seconds between its bytes; silent: nothing is sent at all;
-    hang_up: the connection ends after the first DATA; early: whether BLOCKS comes; memory: the bytes that DATA carries.
+    hang_up: the connection ends after the first DATA; early: whether BLOCKS comes; joined: the lie is told
+    on the joined connection only; memory: the bytes that DATA carries.
     """
 
     def __init__(self, name, step='', expect=(), **how):
@@ -140,6 +141,7 @@ class Lie:
         self.head, self.cut = how.pop('head', {}), how.pop('cut', None)
         self.drip, self.silent = how.pop('drip', 0), how.pop('silent', False)
         self.early, self.harmless = how.pop('early', True), how.pop('harmless', False)
+        self.joined = how.pop('joined', False)
         self.hang_up, self.memory = how.pop('hang_up', False), how.pop('memory', None)
         assert not how, how
 
@@ -149,15 +151,20 @@ class Source:
 
     def __init__(self, bundle, digest):
         self.bundle, self.digest, self.lie = bundle, digest, Lie('the truth')
-        self.server = socket.create_server(('127.0.0.1', 0))
-        self.endpoint = 'tcp:127.0.0.1:%d' % self.server.getsockname()[1]
-        self.told, self.asks, self.trouble = 0, [], []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.told, self.joins, self.asks, self.trouble = 0, 0, [], []
+        self.endpoint = self._listen()
+        # KV over one connection, state over another: one of them asks, the other joins.
+        self.plan = 'kv=%s,state=%s' % (self.endpoint, self._listen())
 
-    def _accept(self):
+    def _listen(self):
+        server = socket.create_server(('127.0.0.1', 0))
+        threading.Thread(target=self._accept, args=(server,), daemon=True).start()
+        return 'tcp:127.0.0.1:%d' % server.getsockname()[1]
+
+    def _accept(self, server):
         while True:
             try:
-                connection, _ = self.server.accept()
+                connection, _ = server.accept()
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -201,8 +208,19 @@ class Source:
         theirs = w.Hello.parse(wire.expect(w.HELLO))
         hello = make_hello(self.digest, theirs.model, theirs.layout)
         hello.probe, hello.epoch, hello.node = theirs.probe, self.bundle.offer.epoch, self.bundle.hello.node
+        # What the connection is for shows in the frame behind the HELLO, which came with it.
+        kind, payload = wire.receive()
+        joins = kind == w.JOIN
+        lie = lie if joins == lie.joined else Lie('the truth')
         self._say(wire, lie, w.HELLO, self._tell(lie, 'HELLO', hello).pack())
-        payload = wire.expect(w.ASK)
+        if joins:
+            self.joins += 1
+            self._await_key(payload)
+            self._say(wire, lie, w.JOINED, b'')
+            kind = self._serve_reads(wire, lie)
+            raise ValueError('%s on a joined connection' % w.NAMES.get(kind, kind))
+        if kind != w.ASK:
+            raise ValueError('ASK or JOIN expected, %s came' % w.NAMES.get(kind, kind))
         ask = w.Ask.parse(payload)
         assert ask.pack() == payload, 'the ASK does not encode as it came'
         self.asks.append(ask)
@@ -222,6 +240,13 @@ class Source:
         if self._serve_reads(wire, lie) != w.RELEASE:
             raise ValueError('RELEASE expected')
 
+    def _await_key(self, key):
+        for _ in range(500):  # The ASK may be behind.
+            if key != bytes(16) and any(ask.join_key == key for ask in self.asks):
+                return
+            time.sleep(0.01)
+        raise ValueError('JOIN with a key that no ASK named')
+
     def _serve_reads(self, wire, lie):
         while True:
             kind, payload = wire.receive()
@@ -236,6 +261,3 @@ class Source:
             self._say(wire, lie, w.DATA, w.pack_ranges(ranges), b''.join(data))
             if lie.hang_up:
                 raise w.Closed()
-
-    def close(self):
-        self.server.close()
