@@ -378,27 +378,6 @@ TEST_P(EngineTest, AbsurdRequestsAreRefusedByName) {
   refuse(r, "top_p");
 }
 
-// A hostile peer's ask must not fail the step that honest sequences share, nor wait for memory.
-TEST(EngineAskTest, AbsurdAsksOfAPeerAreRefusedBeforeTheyAreQueued) {
-  DeploymentOptions options;
-  options.connector = "inproc";
-  Deployment d(std::make_shared<FakeModel>(), options);
-  auto refusal = [&](std::vector<TokenId> tokens) {
-    Ask ask;
-    ask.expected.boundary = tokens.size();
-    ask.tokens = std::move(tokens);
-    const auto bundle = d.prefill().engine().Provide(ask, Instant::max(), CancelToken());
-    return bundle.ok() ? std::nullopt : ReasonOf(bundle.status());
-  };
-  std::vector<TokenId> tokens = RandomPrompt(1, 16, 97);
-  tokens[15] = 97;
-  EXPECT_EQ(refusal(tokens), Reason::kMalformed);
-  tokens[15] = ~TokenId{0};
-  EXPECT_EQ(refusal(tokens), Reason::kMalformed);
-  EXPECT_EQ(refusal(std::vector<TokenId>(size_t{1} << 20, 1)), Reason::kNoCapacity);
-  d.ExpectNothingLeaks();
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Connectors, EngineTest, ::testing::ValuesIn(EveryConnector()), [](const auto& info) {
       return std::string(info.param).empty() ? "all_in_one" : std::string(info.param);
