@@ -4,8 +4,12 @@
 // The index, policy and eviction are the engine's. A trace names 512-token blocks; a prompt's last,
 // partial block is never counted as reusable. Hit rate = tokens reused / prompt tokens.
 //
-//   cache_bench --traces DIR [--states 4] [--branch-sights 2] [--spacing 2048] [--before-end
-//   512,..]
+//   cache_bench --traces DIR [--states 4] [--branch-sights 2] [--spacing 2048] [--before-end 512]
+//   cache_bench --traces DIR --config granite-4.0-h-small.json [--share 0.1] [--weights 4,0.5,0.1,1]
+//
+// The second also with few bytes, shares of what the unlimited run holds in the end: FLOP-aware
+// eviction against LRU, weights (new states, half-life in turnovers, interior weight, exponent of
+// hits) tuned on the first half of the trace and reported on the second, or those given.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +30,7 @@ struct Arguments {
   std::vector<std::string> traces;
   std::string config;
   std::vector<double> shares = {0.1, 0.01};
+  std::optional<Weights> weights;
   PolicyOptions policy;
 };
 
@@ -49,6 +54,13 @@ bool Parse(int argc, char** argv, Arguments* a) {
       std::sort(a->traces.begin(), a->traces.end());
     } else if (flag == "--config") {
       a->config = value;
+    } else if (flag == "--weights") {
+      Weights w;
+      w.order = EvictionOrder::kFlopAware;
+      if (std::sscanf(value.c_str(), "%d,%lf,%lf,%lf", &w.max_new_states, &w.half_life,
+                      &w.interior_weight, &w.hits_exponent) != 4)
+        return false;
+      a->weights = w;
     } else if (flag == "--share") {
       a->shares = {std::atof(value.c_str())};
       if (a->shares[0] <= 0 || a->shares[0] > 1) return false;
@@ -72,7 +84,8 @@ int Main(int argc, char** argv) {
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: cache_bench --traces DIR [--states 4] [--branch-sights 2] "
-                 "[--spacing 2048] [--before-end 512,1536] [--config FILE [--share 0.1]]\n"
+                 "[--spacing 2048] [--before-end 512,1536] [--config FILE [--share 0.1] "
+                 "[--weights STATES,HALF_LIFE,INTERIOR,HITS]]\n"
                  "DIR holds .jsonl traces with hash_ids\n");
     return 2;
   }
@@ -105,7 +118,7 @@ int Main(int argc, char** argv) {
         std::filesystem::path(path).stem().c_str(), 100 * r.hit_rate(), 100 * r.bound(),
         r.states_per_request(), static_cast<long long>(r.states_most));
     if (geometry.has_value())
-      CompareLimited(*prompts, arguments.policy, *geometry, arguments.shares);
+      CompareLimited(*prompts, arguments.policy, *geometry, arguments.shares, arguments.weights);
   }
   return 0;
 }

@@ -100,7 +100,8 @@ StatusOr<Geometry> ReadGeometry(const std::string& config_path) {
 void CompareLimited(const std::vector<Prompt>& prompts,
                     const PolicyOptions& policy,
                     const Geometry& geometry,
-                    const std::vector<double>& shares) {
+                    const std::vector<double>& shares,
+                    const std::optional<Weights>& asked) {
   const size_t half = prompts.size() / 2, all = prompts.size();
   const auto run = [&](const Weights& w, uint64_t budget, size_t from, size_t to) {
     return Replay(prompts, OptionsFor(policy, geometry, w, budget), from, to);
@@ -114,6 +115,10 @@ void CompareLimited(const std::vector<Prompt>& prompts,
   for (const double share : shares) {
     const auto budget = static_cast<uint64_t>(share * static_cast<double>(second.bytes_peak));
     std::printf("  %g %% of the bytes: %.1f GB\n", 100 * share, static_cast<double>(budget) / 1e9);
+    if (asked.has_value()) {
+      Print(*asked, run(*asked, budget, 0, half), run(*asked, budget, half, all));
+      continue;
+    }
     for (const EvictionOrder order : {EvictionOrder::kLru, EvictionOrder::kFlopAware}) {
       const Weights best = Tune(order, [&](const Weights& w) { return run(w, budget, 0, half); });
       Print(best, run(best, budget, 0, half), run(best, budget, half, all));

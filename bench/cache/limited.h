@@ -3,6 +3,7 @@
 #ifndef BATON_BENCH_CACHE_LIMITED_H_
 #define BATON_BENCH_CACHE_LIMITED_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,12 @@ struct Weights {
 };
 
 // Prints, for each share of the bytes of the unlimited run, both orders with the weights that were
-// best on the first half.
+// best on the first half; if weights are `asked` for, those alone.
 void CompareLimited(const std::vector<Prompt>& prompts,
                     const PolicyOptions& policy,
                     const Geometry& geometry,
-                    const std::vector<double>& shares);
+                    const std::vector<double>& shares,
+                    const std::optional<Weights>& asked);
 
 }  // namespace baton::bench
 

@@ -46,7 +46,7 @@ enum class EvictionOrder : uint8_t { kLru, kFlopAware };
 struct EvictionOptions {
   EvictionOrder order = EvictionOrder::kLru;
   RecomputeCost cost;
-  double half_life = 0.5;        // turnovers, > 0
+  double half_life = 1;          // turnovers, > 0
   double interior_weight = 0.1;  // > 0
   double hits_exponent = 1;
 };
