@@ -37,8 +37,12 @@ double CheckpointStore::Now() const {
 void CheckpointStore::Insert(std::shared_ptr<const Checkpoint> checkpoint,
                              std::span<const Sha256> block_hashes) {
   const ContentIdentity& identity = checkpoint->seal().identity;
-  BATON_CHECK(!block_hashes.empty() && block_hashes.size() * kBlockTokens == identity.boundary &&
-              block_hashes.back() == identity.prefix);
+  if (block_hashes.empty() || block_hashes.size() * kBlockTokens != identity.boundary ||
+      block_hashes.back() != identity.prefix) {
+    LogError("checkpoint not kept: its seal (" + identity.ToString() +
+             ") is not of the history it is stored for");
+    return;
+  }
   const Sha256 key = identity.Key();
   if (auto it = entries_.find(key); it != entries_.end()) {
     index_.Touch(it->second.state, Now());
@@ -75,6 +79,13 @@ std::shared_ptr<const Checkpoint> CheckpointStore::FindDeepest(const IdentityBas
       index_.Look({RootOf(base), block_hashes}, static_cast<int64_t>(max_boundary));
   if (!sight.usable.has_value()) return nullptr;
   return Use(entries_.find(keys_.at(*sight.usable)));
+}
+
+CheckpointStore::Sharing CheckpointStore::FindSharing(const IdentityBase& base,
+                                                      std::span<const Sha256> block_hashes) const {
+  const auto [state, blocks] = index_.Sharer({RootOf(base), block_hashes});
+  if (!state.has_value()) return {};
+  return {entries_.at(keys_.at(*state)).checkpoint, blocks};
 }
 
 bool CheckpointStore::EvictOne() {

@@ -75,7 +75,8 @@ class CheckpointStore {
   explicit CheckpointStore(const Options& options) : options_(options), index_(options.index) {}
 
   // `block_hashes`: its history's, one per full block up to its boundary. Replaces an equal
-  // identity (the newer seal wins).
+  // identity (the newer seal wins). A checkpoint off the grid or with a seal of another history is
+  // logged and dropped: nobody could find it, and a seal may come from a disk.
   void Insert(std::shared_ptr<const Checkpoint> checkpoint, std::span<const Sha256> block_hashes);
 
   // The checkpoint of exactly this identity, or null. Counts as a use.
@@ -87,6 +88,15 @@ class CheckpointStore {
   std::shared_ptr<const Checkpoint> FindDeepest(const IdentityBase& base,
                                                 std::span<const Sha256> block_hashes,
                                                 uint64_t max_boundary);
+
+  // A stored checkpoint that holds the first n blocks of that history, n being as large as
+  // possible: equal blocks that another sequence computed can be given back for these. Null with 0
+  // if there is none. No use of it.
+  struct Sharing {
+    std::shared_ptr<const Checkpoint> checkpoint;
+    size_t blocks = 0;
+  };
+  Sharing FindSharing(const IdentityBase& base, std::span<const Sha256> block_hashes) const;
 
   // Drops the checkpoint worth least. Its memory is free once nobody else holds it. False if the
   // store is empty.

@@ -113,5 +113,45 @@ TEST_F(CheckpointStoreTest, InsertingTheSameIdentityReplacesAndLeaksNothing) {
   EXPECT_EQ(blocks_->Stats().used, 2u);
 }
 
+TEST_F(CheckpointStoreTest, ASealOfAnotherHistoryIsNotKept) {
+  const auto a = Tokens(32), b = Tokens(32, 100);
+  Insert(Make(a, 2), b);
+  store_.Insert(Make(a, 2), PrefixChain::BlockHashes(base_.scope, std::span(a).first(16)));
+  EXPECT_EQ(store_.size(), 0u);
+  EXPECT_EQ(slots_->Stats().used, 0u);
+  EXPECT_EQ(Deepest(a, 32), nullptr);
+}
+
+TEST_F(CheckpointStoreTest, IndexAndStoreHoldTheSame) {
+  const auto a = Tokens(80);
+  Insert(Make(a, 1), a);
+  Insert(Make(a, 3), a);
+  Insert(Make(a, 3), a);
+  EXPECT_EQ(store_.index().state_count(), 2u);
+  EXPECT_EQ(store_.index().resident_blocks(), 3u);
+  store_.Remove(*Deepest(a, 80));
+  EXPECT_EQ(store_.index().state_count(), 1u);
+  EXPECT_EQ(store_.index().resident_blocks(), 1u);
+  absl::flat_hash_set<StateId> ids = {Deepest(a, 80)->seal().state_id};
+  EXPECT_EQ(store_.Revoke(&ids), 1u);
+  EXPECT_EQ(store_.index().resident_blocks(), 0u);
+  store_.index().CheckInvariants();
+}
+
+TEST_F(CheckpointStoreTest, AnotherSequencesEqualBlocksAreFound) {
+  const auto a = Tokens(80);
+  std::vector<TokenId> b = a;
+  b[40] = 9999;  // in the third block
+  Insert(Make(a, 3), a);
+  const auto hashes = PrefixChain::BlockHashes(base_.scope, b);
+  const CheckpointStore::Sharing sharing = store_.FindSharing(base_, hashes);
+  EXPECT_EQ(sharing.blocks, 2u);
+  EXPECT_EQ(sharing.checkpoint->boundary(), 48u);
+  IdentityBase other = base_;
+  other.scope = ScopeOf("tenant");
+  EXPECT_EQ(store_.FindSharing(other, hashes).checkpoint, nullptr);
+  EXPECT_EQ(store_.counters().lookups, 0u);
+}
+
 }  // namespace
 }  // namespace baton
