@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 
 #include "connector/conformance/conformance_fixture.h"
@@ -152,8 +153,10 @@ class Child {
   Fd out_;
 };
 
-// As many short moments as long ones: 10 us .. 60 ms holds the meeting and the transfer.
+// Half of them anywhere from 10 us to 60 ms, which holds the meeting and the transfer, as many
+// short ones as long ones; half where two workers of UCX meet.
 microseconds RandomMoment(SplitMix64* rng) {
+  if (rng->Below(2) == 0) return microseconds(1000 + rng->Below(14000));
   return microseconds(static_cast<int>(std::pow(10, 1 + rng->Uniform() * 3.78)));
 }
 
@@ -192,7 +195,7 @@ class Survivor {
     const std::string endpoint = child.Line();
     EXPECT_HERE(!endpoint.empty(), "the source did not start");
     std::vector<std::byte> into(kBytes);
-    for (uint64_t warm = rng_.Below(2); warm > 0; --warm) {
+    if (rng_.Below(4) == 0) {
       const Status pulled = PullOnce(connector_, endpoint, into, clock_, [] {});
       EXPECT_HERE(pulled.ok(), pulled);
     }
@@ -213,7 +216,7 @@ class Survivor {
   // The receiver dies while this process serves it.
   void ReceiverDies() {
     Child child("receiver", listener_->endpoint());
-    for (uint64_t pull = rng_.Below(2) + 1; pull > 0; --pull)
+    for (uint64_t pull = rng_.Below(4) == 0 ? 2 : 1; pull > 0; --pull)
       EXPECT_HERE(child.Line() == "pulling", "the receiver did not start");
     std::this_thread::sleep_for(RandomMoment(&rng_));
     child.Kill();
@@ -230,6 +233,7 @@ class Survivor {
   void Print() const {
     std::printf("pulls: %d whole, %d cut; served: %d whole, %d cut\n", pulled_.whole.load(),
                 pulled_.cut.load(), served_.whole.load(), served_.cut.load());
+    std::fflush(stdout);
   }
 
  private:
@@ -260,6 +264,7 @@ int Run(const std::string& scheme, int rounds, uint64_t seed) {
     survivor.SourceDies();
     survivor.ReceiverDies();
     if (i % 8 == 7) survivor.PullFromSelf();
+    if (i % 50 == 49) survivor.Print();
   }
   survivor.PullFromSelf();
   survivor.Print();
