@@ -1,5 +1,5 @@
-// The receiver's check of each message, without UCX; the connector itself runs the conformance
-// suite.
+// The receiver's check of each message, without UCX, and two workers that part at any step; the
+// connector itself runs the conformance suite.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -79,6 +79,89 @@ TEST(Ucx, LoopbackHostsAreKnown) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;
   for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "example.org", "127.0.0.1.example.org"})
     EXPECT_FALSE(IsLoopbackHost(host)) << host;
+}
+
+// Two workers of one thread meet, exchange two messages and part, step by step; one of them goes
+// after each number of steps in turn. The other must neither abort nor hang, and what landed before
+// is whole. (With messages that ask for an answer UCX 1.13 aborts after some of these steps.)
+class UcxPartingTest : public ::testing::TestWithParam<int> {
+ protected:
+  static constexpr int kStepsMax = 16;
+
+  void SetUp() override {
+    auto context = UcxContext::Create(/*loopback=*/true);
+    ASSERT_TRUE(context.ok()) << context.status();
+    context_ = std::move(*context);
+  }
+
+  // True if both messages had landed when the first of the two went.
+  bool PartAfter(int steps, bool sender_goes) {
+    auto receiver = UcxWorker::Create(context_, kUcxMessageBytesMax);
+    auto sender = UcxWorker::Create(context_, 0);
+    EXPECT_TRUE(receiver.ok() && sender.ok());
+    int landed = 0;
+    (*receiver)->SetOnMessage([&](ByteSpan message) {
+      EXPECT_EQ(message.size(), kUcxMessageBytesMax);
+      EXPECT_EQ(message.back(), std::byte{7});
+      ++landed;
+    });
+    EXPECT_TRUE((*sender)->ConnectTo(AsBytes(*(*receiver)->Address())).ok());
+    const std::vector<std::byte> header(kUcxPieceHeaderBytes);
+    const std::vector<std::byte> data(kUcxPieceBytes, std::byte{7});
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE((*sender)->Send(header, data).ok());
+    for (int i = 0; i < steps; ++i) {
+      (*sender)->Progress();
+      (*receiver)->Progress();
+    }
+    const bool both = landed == 2;
+    std::unique_ptr<UcxWorker>& goes = sender_goes ? *sender : *receiver;
+    UcxWorker* const stays = sender_goes ? receiver->get() : sender->get();
+    goes.reset();
+    for (int i = 0; i < kStepsMax; ++i) stays->Progress();
+    EXPECT_LE(landed, 2);
+    return both;
+  }
+
+  std::shared_ptr<UcxContext> context_;
+};
+
+TEST_P(UcxPartingTest, EitherSideMayGoAfterAnyStep) {
+  bool both = false;
+  for (int steps = 0; steps < kStepsMax; ++steps) both = PartAfter(steps, GetParam() != 0);
+  // TCP's own threads may be slow: give the last one the time it takes.
+  for (int steps = kStepsMax; !both && steps < 100'000'000; steps *= 2)
+    both = PartAfter(steps, GetParam() != 0);
+  EXPECT_TRUE(both);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sides, UcxPartingTest, ::testing::Values(0, 1), [](const auto& info) {
+  return info.param == 0 ? "ReceiverGoes" : "SenderGoes";
+});
+
+TEST(UcxWorker, ALongerMessageIsMalformed) {
+  auto context = UcxContext::Create(/*loopback=*/true);
+  ASSERT_TRUE(context.ok()) << context.status();
+  auto receiver = UcxWorker::Create(*context, 1000);
+  auto sender = UcxWorker::Create(*context, 0);
+  ASSERT_TRUE(receiver.ok() && sender.ok());
+  int taken = 0;
+  (*receiver)->SetOnMessage([&](ByteSpan message) { taken += message.size() == 1000; });
+  ASSERT_TRUE((*sender)->ConnectTo(AsBytes(*(*receiver)->Address())).ok());
+  const std::vector<std::byte> header(kUcxPieceHeaderBytes);
+  const std::vector<std::byte> data(2000);
+  const auto send = [&](size_t bytes) {
+    return (*sender)->Send(header, ByteSpan(data).first(bytes - header.size()));
+  };
+  ASSERT_TRUE(send(1000).ok());
+  ASSERT_TRUE(send(1001).ok());
+  const MonotonicClock clock;
+  const Instant deadline = clock.Now() + std::chrono::seconds(20);
+  while ((*receiver)->status().ok() && clock.Now() < deadline) {
+    (*sender)->Progress();
+    (*receiver)->Progress();
+  }
+  EXPECT_EQ(ReasonOf((*receiver)->status()), Reason::kMalformed) << (*receiver)->status();
+  EXPECT_EQ(taken, 1);
 }
 
 }  // namespace
