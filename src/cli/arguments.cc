@@ -31,7 +31,7 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--gpu-memory-utilization", "--memory-bytes, or --state-slots and --kv-blocks"},
     {"--max-mamba-cache-size", "--state-slots"},
     {"--page-size", "--block-size"},
-    {"--mamba-ssm-dtype", "--mamba-ssm-cache-dtype"},
+    {"--mamba-ssm-dtype", "--state-dtype"},
     {"--tp", "nothing: one worker is one shard"},
     {"--tensor-parallel-size", "nothing: one worker is one shard"},
     {"--random-seed", "--seed"},

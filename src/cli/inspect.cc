@@ -16,6 +16,7 @@ struct Flags {
   double memory_gib = 8;
   bool plan = false;
   std::vector<int64_t> lengths;
+  std::string state_dtype = "f32";
 };
 
 int RunInspect(const Flags& f) {
@@ -27,6 +28,7 @@ int RunInspect(const Flags& f) {
   }
   model::InspectOptions options;
   options.memory_bytes = static_cast<uint64_t>(f.memory_gib * 1024 * 1024 * 1024);
+  if (const auto state = kernel::ParseStateDType(f.state_dtype)) options.state_dtype = *state;
   if (!f.lengths.empty()) options.lengths = f.lengths;
   auto report = model::InspectModel(path, options);
   if (!report.ok()) return Fail(report.status());
@@ -46,6 +48,7 @@ Run AddInspect(CLI::App* app) {
   app->add_flag("--plan", f->plan, "the capacity table (printed in any case)");
   app->add_option("--length", f->lengths, "context lengths of the capacity table")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  AddStateDTypeFlag(app, &f->state_dtype);
   return [f] { return RunInspect(*f); };
 }
 

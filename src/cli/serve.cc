@@ -19,7 +19,12 @@ std::string StartLine(const std::string& role, const std::string& name, engine::
       absl::StrCat("role ", role, ", model ", name, ", weights ", w.model().weight_bytes() >> 20,
                    " MiB, compute float32, ", shared ? "up to " : "", w.memory().blocks_per_group(),
                    " KV blocks of 16 tokens, ", shared ? "up to " : "", w.memory().slots_max(),
-                   " state slots of ", w.model().layout().slot_bytes(), " bytes");
+                   " state slots of ",
+                   w.model().layout().slot_bytes() + w.model().slot_tail_bytes(), " bytes");
+  if (w.model().slot_tail_bytes() > 0)
+    absl::StrAppend(&line, " (state in ",
+                    std::string(kernel::StateDTypeName(w.model().state_dtype())), ", ",
+                    w.model().slot_tail_bytes(), " of them tail)");
   if (shared)
     absl::StrAppend(&line, ", sharing ", w.memory().capacity_bytes() >> 20, " MiB of memory");
   for (const std::string& e : w.endpoints()) absl::StrAppend(&line, ", hand-off ", e);

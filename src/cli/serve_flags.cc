@@ -147,6 +147,15 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
       ->check(CLI::IsMember({"auto", "float32"}));
   app->add_option("--mamba-ssm-cache-dtype", f->mamba_ssm_cache_dtype, "auto or float32")
       ->check(CLI::IsMember({"auto", "float32"}));
+  AddStateDTypeFlag(app, &f->state_dtype);
+}
+
+void AddStateDTypeFlag(CLI::App* app, std::string* dtype) {
+  app->add_option("--state-dtype", *dtype,
+                  "of recurrent state between tokens; narrow ones are rounded once per 16 tokens "
+                  "and give other bits than f32; the same on all workers; Mamba-2 models")
+      ->check(CLI::IsMember({"f32", "bf16", "f16", "fp8_e4m3"}))
+      ->capture_default_str();
 }
 
 void AddHandoffFlags(CLI::App* app, HandoffFlags* f) {
@@ -205,6 +214,11 @@ StatusOr<std::unique_ptr<model::Model>> LoadModel(const std::string& dir,
   model::LoadOptions options;
   options.pool = &pool;
   options.max_model_len = flags.max_model_len;
+  const auto state = kernel::ParseStateDType(flags.state_dtype);
+  if (!state.has_value())
+    return absl::InvalidArgumentError(absl::StrCat("--state-dtype ", flags.state_dtype,
+                                                   ": expected f32, bf16, f16 or fp8_e4m3"));
+  options.state_dtype = *state;
   return model::Model::Load(dir, options);
 }
 
@@ -251,14 +265,16 @@ StatusOr<engine::WorkerOptions> MakeWorkerOptions(const model::Model& model,
         "--memory-bytes is shared as needed, --state-slots and --kv-blocks are fixed shares; give "
         "the one or the others");
   o.memory.slots = static_cast<uint32_t>(slots);
-  const uint64_t slot_bytes = model.layout().slot_bytes() * static_cast<uint64_t>(slots);
+  const uint64_t slot_bytes =
+      (model.layout().slot_bytes() + model.slot_tail_bytes()) * static_cast<uint64_t>(slots);
   o.memory.blocks = static_cast<uint32_t>(
       f.kv_blocks > 0 ? f.kv_blocks : DefaultBlocks(model, f.max_num_seqs, slot_bytes));
   if (f.state_slots == 0 && f.kv_blocks == 0)
     o.memory.budget_bytes =
         f.memory_bytes > 0
             ? f.memory_bytes
-            : engine::NodeMemoryBytes(model.layout(), o.memory.slots, o.memory.blocks);
+            : engine::NodeMemoryBytes(model.layout(), o.memory.slots, o.memory.blocks,
+                                      model.slot_tail_bytes());
   o.lease = std::chrono::seconds(handoff.lease_seconds);
   BATON_ASSIGN_OR_RETURN(o.digester, MakeDigester(handoff));
   o.listen = handoff.listen;

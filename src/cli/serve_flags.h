@@ -49,8 +49,12 @@ struct EngineFlags {
   std::optional<double> audit;  // 0.01 where the bits are the same
   std::string kv_cache_dtype = "auto";
   std::string mamba_ssm_cache_dtype = "auto";
+  std::string state_dtype = "f32";
 };
 void AddEngineFlags(CLI::App* app, EngineFlags* flags);
+
+// --state-dtype, for whoever loads or inspects a model.
+void AddStateDTypeFlag(CLI::App* app, std::string* dtype);
 
 struct HandoffFlags {
   std::vector<std::string> listen;

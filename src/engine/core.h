@@ -210,6 +210,9 @@ class Core {
   Status Park(Sequence* s);
   StatusOr<std::unique_ptr<ParkedBundle>> SealAndCopyOut(Sequence* s);
   Status Unpark(Sequence* s);
+  uint64_t TailBytes(int64_t boundary) const;
+  Digest128 TailDigest(const Sha256& key, ByteSpan tail) const;
+  Status PutTailBack(Sequence* s, const ParkedBundle& parked);
   Status ReserveBundle(Sequence* s, int64_t boundary);
 
   // core.cc

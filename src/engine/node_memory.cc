@@ -7,19 +7,21 @@
 namespace baton::engine {
 namespace {
 
-// The parts inside a slot; the gaps between them stay zero and are not digested.
-std::vector<Extent> SlotExtents(const Layout& layout) {
+// The parts inside a slot and the tail behind it; the gaps between them stay zero and are not
+// digested.
+std::vector<Extent> SlotExtents(const Layout& layout, uint64_t tail) {
   std::vector<Extent> extents;
   for (const StatePart& p : layout.parts()) extents.push_back({p.offset, p.bytes});
+  if (tail > 0) extents.push_back({layout.slot_bytes(), tail});
   return extents;
 }
 
-PoolOptions SlotOptions(const Layout& layout) {
+PoolOptions SlotOptions(const Layout& layout, uint64_t tail) {
   PoolOptions pool;
-  pool.unit_bytes = layout.slot_bytes();
+  pool.unit_bytes = layout.slot_bytes() + tail;
   pool.align = Layout::kSlotAlign;
   pool.pool_id = 1;
-  pool.extents = SlotExtents(layout);
+  pool.extents = SlotExtents(layout, tail);
   return pool;
 }
 
@@ -52,9 +54,12 @@ StatusOr<uint32_t> UnitsIn(uint64_t bytes, uint64_t unit) {
 
 }  // namespace
 
-uint64_t NodeMemoryBytes(const Layout& layout, uint64_t slots, uint64_t blocks) {
+uint64_t NodeMemoryBytes(const Layout& layout,
+                         uint64_t slots,
+                         uint64_t blocks,
+                         uint64_t slot_tail_bytes) {
   uint64_t bytes = 0;
-  if (layout.has_state()) bytes += UnitPitch(SlotOptions(layout)) * slots;
+  if (layout.has_state()) bytes += UnitPitch(SlotOptions(layout, slot_tail_bytes)) * slots;
   for (size_t g = 0; g < layout.groups().size(); ++g)
     bytes += UnitPitch(BlockOptions(layout, g)) * blocks;
   return (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
@@ -70,7 +75,7 @@ StatusOr<std::unique_ptr<NodeMemory>> NodeMemory::Create(const Layout& layout,
   } else {
     NodeMemoryOptions fixed = options;
     fixed.budget_bytes = 0;
-    const uint64_t unit = NodeMemoryBytes(layout, 1, 1);
+    const uint64_t unit = NodeMemoryBytes(layout, 1, 1, options.slot_tail_bytes);
     if (unit > 0) {  // a layout with neither state nor KV needs no memory
       BATON_ASSIGN_OR_RETURN(const uint32_t units, UnitsIn(options.budget_bytes, unit));
       fixed.slots = fixed.blocks = units;
@@ -84,7 +89,7 @@ Status NodeMemory::CreateFixed(const Layout& layout, const NodeMemoryOptions& op
   blocks_per_group_ = options.blocks;
   slots_max_ = layout.has_state() ? options.slots : 0;
   std::vector<PoolOptions> pools;
-  if (layout.has_state()) pools.push_back(SlotOptions(layout));
+  if (layout.has_state()) pools.push_back(SlotOptions(layout, options.slot_tail_bytes));
   for (size_t g = 0; g < layout.groups().size(); ++g) pools.push_back(BlockOptions(layout, g));
   uint64_t bytes = 0;
   for (PoolOptions& pool : pools) {
@@ -115,7 +120,7 @@ Status NodeMemory::CreateFixed(const Layout& layout, const NodeMemoryOptions& op
 Status NodeMemory::CreateElastic(const Layout& layout, const NodeMemoryOptions& options) {
   ElasticOptions elastic;
   elastic.bytes = options.budget_bytes;
-  elastic.slots = SlotOptions(layout);
+  elastic.slots = SlotOptions(layout, options.slot_tail_bytes);
   for (size_t g = 0; g < layout.groups().size(); ++g)
     elastic.blocks.push_back(BlockOptions(layout, g));
   const auto complete = [&](PoolOptions& pool) {

@@ -21,6 +21,9 @@ namespace baton::engine {
 struct NodeMemoryOptions {
   // Bytes that slots and blocks share. 0: fixed shares, of the numbers below.
   uint64_t budget_bytes = 0;
+  // Room behind each slot for what a narrow state keeps between grid boundaries
+  // (Model::slot_tail_bytes): moved and copied with the slot, no part of a bundle.
+  uint64_t slot_tail_bytes = 0;
   uint32_t slots = 64;     // state slots, live and checkpoints together
   uint32_t blocks = 4096;  // KV blocks per group
   bool shareable = false;  // memfd, for the shm connector
@@ -30,7 +33,10 @@ struct NodeMemoryOptions {
 };
 
 // Bytes that `slots` and `blocks` of them would take: a budget as large as these fixed shares.
-uint64_t NodeMemoryBytes(const Layout& layout, uint64_t slots, uint64_t blocks);
+uint64_t NodeMemoryBytes(const Layout& layout,
+                         uint64_t slots,
+                         uint64_t blocks,
+                         uint64_t slot_tail_bytes = 0);
 
 class NodeMemory {
  public:

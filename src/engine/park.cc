@@ -1,6 +1,7 @@
 // Preemption: a whole sequence is sealed and leaves memory, and comes back through the same
 // verification as a hand-off. Off the grid too, where its last block is partial: that one is sealed
 // at the boundary itself and is LIVE again afterwards.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,13 +53,51 @@ StatusOr<std::unique_ptr<ParkedBundle>> Core::SealAndCopyOut(Sequence* s) {
   if (s->memory.slot.has_value()) {
     BATON_ASSIGN_OR_RETURN(slot, pools_.slots->Acquire(*s->memory.slot, LeaseFor::kDigest));
   }
-  return ParkedBundle::Take(
-      layout(), std::move(seal), s->memory.block_digests,
-      [&](const BundlePart& part) -> ByteSpan {
-        return part.is_state ? ByteSpan(slot.bytes()).subspan(layout().parts()[part.part].offset)
-                             : ByteSpan(blocks[part.group].bytes(part.block));
-      },
-      &parking_);
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<ParkedBundle> parked,
+      ParkedBundle::Take(
+          layout(), std::move(seal), s->memory.block_digests,
+          [&](const BundlePart& part) -> ByteSpan {
+            return part.is_state
+                       ? ByteSpan(slot.bytes()).subspan(layout().parts()[part.part].offset)
+                       : ByteSpan(blocks[part.group].bytes(part.block));
+          },
+          &parking_));
+  if (const uint64_t tail = TailBytes(boundary); tail > 0) {
+    const ByteSpan bytes = ByteSpan(slot.bytes()).subspan(layout().slot_bytes(), tail);
+    BATON_RETURN_IF_ERROR(parked->KeepTail(bytes, TailDigest(key, bytes)));
+  }
+  return parked;
+}
+
+// Behind the slot of a sequence at `boundary`; on the grid a tail is empty.
+uint64_t Core::TailBytes(int64_t boundary) const {
+  return boundary % kBlockTokens == 0 ? 0 : deps_.model->slot_tail_bytes();
+}
+
+// Seeded with the content like a part of the layout.
+Digest128 Core::TailDigest(const Sha256& key, ByteSpan tail) const {
+  StatePart part;
+  part.component = "tail";
+  part.shape = {static_cast<int64_t>(tail.size() / sizeof(float))};
+  part.bytes = tail.size();
+  return deps_.self.digester.StateDigest(key, part, tail).digest;
+}
+
+// Into the slot of a sequence that is LIVE again, proven where it landed.
+Status Core::PutTailBack(Sequence* s, const ParkedBundle& parked) {
+  const uint64_t tail = TailBytes(static_cast<int64_t>(parked.boundary()));
+  if (tail == 0) return absl::OkStatus();
+  if (parked.tail().size() != tail)
+    return Reject(Reason::kMissingPart, absl::StrCat("tail: ", parked.tail().size(),
+                                                     " bytes parked, expected ", tail));
+  BATON_ASSIGN_OR_RETURN(const StateLease slot,
+                         pools_.slots->Acquire(*s->memory.slot, LeaseFor::kCompute));
+  const MutableByteSpan to = slot.bytes().subspan(layout().slot_bytes(), tail);
+  std::copy(parked.tail().begin(), parked.tail().end(), to.begin());
+  if (TailDigest(s->record->Identity().Key(), to) != parked.tail_digest())
+    return Reject(Reason::kDigestMismatch, "tail: the parked bytes are not those that were sealed");
+  return absl::OkStatus();
 }
 
 // Before the memory is given back; the units are no use for anything else afterwards. kNoCapacity
@@ -128,6 +167,7 @@ Status Core::Unpark(Sequence* s) {
     s->memory.block_digests[g].resize(s->memory.sealed);
   }
   s->record.emplace(s->base, std::move(chain));
+  if (status.ok()) status = PutTailBack(s, parked);
   s->parent = s->parked_parent;
   s->parked.reset();
   if (!status.ok()) {

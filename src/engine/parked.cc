@@ -41,6 +41,18 @@ StatusOr<std::unique_ptr<ParkedBundle>> ParkedBundle::Take(
   return out;
 }
 
+Status ParkedBundle::KeepTail(ByteSpan tail, const Digest128& digest) {
+  if (tail.size() > budget_->max - std::min(budget_->max, budget_->used))
+    return Reject(Reason::kNoCapacity,
+                  absl::StrCat("a tail of ", tail.size(), " bytes does not fit beside the ",
+                               budget_->used, " parked bytes of at most ", budget_->max));
+  tail_.assign(tail.begin(), tail.end());
+  tail_digest_ = digest;
+  size_ += tail_.size();
+  budget_->used += tail_.size();
+  return absl::OkStatus();
+}
+
 BundleClaim ParkedBundle::Claim() const {
   BundleClaim claim;
   claim.state_id = seal_.state_id;

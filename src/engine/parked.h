@@ -51,6 +51,12 @@ class ParkedBundle {
   std::vector<LandedPart> CopyTo(const Layout& layout,
                                  const std::function<MutableByteSpan(const BundlePart&)>& place);
 
+  // What lies behind the slot off the grid (NodeMemoryOptions::slot_tail_bytes), no part of the
+  // layout and so digested by itself. Charged to the budget; kNoCapacity beyond it.
+  Status KeepTail(ByteSpan tail, const Digest128& digest);
+  ByteSpan tail() const { return tail_; }
+  const Digest128& tail_digest() const { return tail_digest_; }
+
   // For fault injection: the part's bytes here; empty if it has none.
   MutableByteSpan BytesForTesting(PartKey key);
   void DropPartForTesting(PartKey key);
@@ -68,6 +74,8 @@ class ParkedBundle {
   std::vector<Piece> pieces_;
   std::unique_ptr<std::byte[]> data_;
   uint64_t size_ = 0;
+  std::vector<std::byte> tail_;
+  Digest128 tail_digest_;
   ParkBudget* budget_;
 };
 

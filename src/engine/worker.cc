@@ -19,6 +19,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   options.memory.node = w->self_.node;
   options.memory.epoch = w->self_.epoch;
   options.memory.shareable = true;
+  options.memory.slot_tail_bytes = model->slot_tail_bytes();
   BATON_ASSIGN_OR_RETURN(w->memory_, NodeMemory::Create(model->layout(), options.memory));
 
   w->connectors_ =

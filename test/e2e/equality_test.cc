@@ -1,5 +1,7 @@
 // The main promise: logits and tokens of a request are the same bits however it is served, and each
 // run says that it really was served that way (bytes landed, nothing rejected or recomputed).
+#include <algorithm>
+
 #include "gtest/gtest.h"
 #include "support/deployment.h"
 
@@ -196,9 +198,12 @@ INSTANTIATE_TEST_SUITE_P(Goldens,
                                            "short/granitemoehybrid",
                                            "short/bamba",
                                            "short/jamba",
+                                           "short/granitemoehybrid@bf16",
+                                           "short/bamba@fp8_e4m3",
                                            "demo"),
                          [](const auto& info) {
                            std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '@', '_');
                            return name.substr(name.find('/') + 1);
                          });
 

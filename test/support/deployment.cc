@@ -42,11 +42,15 @@ std::string SourcePath(const std::string& relative) {
   return std::string(BATON_SOURCE_DIR) + "/" + relative;
 }
 
-std::shared_ptr<const model::Model> LoadModel(const std::string& dir) {
+std::shared_ptr<const model::Model> LoadModel(const std::string& name) {
+  const size_t at = name.find('@');
+  const std::string dir = name.substr(0, at);
+  model::LoadOptions options;
+  if (at != std::string::npos) options.state_dtype = *kernel::ParseStateDType(name.substr(at + 1));
   const std::string path = dir[0] == '/'   ? dir
                            : dir == "demo" ? SourcePath("models/demo")
                                            : SourcePath("test/golden/" + dir);
-  auto model = model::Model::Load(path, {});
+  auto model = model::Model::Load(path, options);
   if (!model.ok()) ADD_FAILURE() << model.status();
   BATON_CHECK(model.ok());
   return std::shared_ptr<const model::Model>(*std::move(model));

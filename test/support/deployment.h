@@ -12,8 +12,8 @@
 namespace baton::testing {
 
 // Loads a checkpoint of test/golden (e.g. "short/bamba"), the embedded model ("demo"), or any
-// absolute directory. CHECK-fails.
-std::shared_ptr<const model::Model> LoadModel(const std::string& dir);
+// absolute directory; "@bf16" behind it gives the dtype of its recurrent state. CHECK-fails.
+std::shared_ptr<const model::Model> LoadModel(const std::string& name);
 // Directory of the source tree.
 std::string SourcePath(const std::string& relative);
 

@@ -1,0 +1,125 @@
+// Narrow recurrent state through the engine: preemption off the grid, where a tail lies behind the
+// slot, hand-off of fewer bytes, and peers of another dtype. Equality over every connector is
+// equality_test's.
+#include "engine/worker.h"
+#include "gtest/gtest.h"
+#include "support/deployment.h"
+
+namespace baton::testing {
+namespace {
+
+using engine::FinishReason;
+using engine::GenerateRequest;
+
+GenerateRequest Request(const model::Model& model, uint64_t seed, size_t n, int64_t max_tokens) {
+  GenerateRequest r;
+  r.prompt = RandomPrompt(seed, n, model.vocab_size());
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.temperature = 0.8;
+  r.sampling.seed = seed;
+  return r;
+}
+
+// The logits of every token, from token 0, alone.
+Sha256 Cold(std::shared_ptr<const model::Model> model, GenerateRequest r) {
+  DeploymentOptions options;
+  options.engine.prefix_caching = false;
+  Deployment d(std::move(model), options);
+  auto sink = d.Start(std::move(r));
+  EXPECT_EQ(sink->Wait().reason, FinishReason::kLength) << sink->Wait().error;
+  return sink->logits_hash();
+}
+
+class StateDType : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<const model::Model> model_ =
+      LoadModel(std::string("short/bamba@") + GetParam());
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StateDType, ::testing::Values("bf16", "f16", "fp8_e4m3"));
+
+// Sequences give way wherever they are, park with their tail, and go on without computing a row
+// again. Fixed shares, and one elastic budget in which slots with tails move.
+TEST_P(StateDType, PreemptedOffTheGridGoesOnWithTheSameBits) {
+  for (const bool elastic : {false, true}) {
+    DeploymentOptions options;
+    options.slots = 8;
+    options.blocks = 14;
+    options.engine.prefix_caching = false;
+    options.engine.step_compact_bytes = elastic ? 1 << 20 : 0;
+    options.tweak_decode = [&](engine::WorkerOptions* o) {
+      if (elastic)
+        o->memory.budget_bytes =
+            engine::NodeMemoryBytes(model_->layout(), 3, 14, model_->slot_tail_bytes());
+    };
+    Deployment d(model_, options);
+    std::vector<GenerateRequest> requests;
+    std::vector<std::shared_ptr<Collector>> sinks;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      requests.push_back(Request(*model_, 70 + i, 20 + i, 90));
+      rows += requests.back().prompt.size() + 90 - 1;
+      sinks.push_back(d.Start(requests.back()));
+    }
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
+      EXPECT_EQ(sinks[i]->logits_hash(), Cold(model_, requests[i])) << i;
+    }
+    const engine::EngineStats& stats = d.decode().engine().stats();
+    EXPECT_GT(stats.preemptions.load(), 0u);
+    EXPECT_GT(stats.resumed.load(), 0u);
+    EXPECT_EQ(stats.resumed.load(), stats.parked.load());
+    EXPECT_EQ(stats.park_rejects.load(), 0u);
+    EXPECT_EQ(stats.computed_rows.load(), rows);
+    d.ExpectNothingLeaks();
+  }
+}
+
+TEST_P(StateDType, FewerBytesAreHandedOver) {
+  DeploymentOptions options;
+  options.connector = "inproc";
+  Deployment d(model_, options);
+  const GenerateRequest request = Request(*model_, 5, 75, 20);
+  auto sink = d.Start(request);
+  ASSERT_EQ(sink->Wait().handoffs.size(), 1u);
+  const engine::HandoffRecord& h = sink->Wait().handoffs[0];
+  EXPECT_TRUE(h.verified);
+  EXPECT_EQ(h.boundary, 64);
+  EXPECT_EQ(h.state_bytes, static_cast<int64_t>(model_->layout().state_payload_bytes()));
+  EXPECT_LT(model_->layout().state_payload_bytes(),
+            LoadModel("short/bamba")->layout().state_payload_bytes());
+  EXPECT_EQ(sink->logits_hash(), Cold(model_, request));
+  d.ExpectNothingLeaks();
+}
+
+// A peer with another dtype is refused when they meet; the request is computed from its tokens.
+TEST_P(StateDType, AnotherDTypeIsRefused) {
+  for (const std::string other : {"", "@bf16", "@f16", "@fp8_e4m3"}) {
+    const auto peer = LoadModel("short/bamba" + other);
+    const bool same = peer->layout().fingerprint() == model_->layout().fingerprint();
+    EXPECT_EQ(same, other == std::string("@") + GetParam());
+    engine::WorkerOptions prefill, decode;
+    prefill.listen = {"tcp:127.0.0.1:0"};
+    auto source = engine::Worker::Create(peer.get(), std::move(prefill));
+    auto sink_worker = engine::Worker::Create(model_.get(), std::move(decode));
+    ASSERT_TRUE(source.ok() && sink_worker.ok());
+    GenerateRequest request = Request(*model_, 6, 50, 5);
+    const Sha256 expected = Cold(model_, request);
+    request.prefill_endpoint = (*source)->EndpointOf("tcp");
+    auto sink = std::make_shared<Collector>();
+    ASSERT_TRUE((*sink_worker)->engine().Start(std::move(request), sink).ok());
+    const engine::GenerateResult& result = sink->Wait();
+    EXPECT_EQ(result.reason, FinishReason::kLength) << result.error;
+    EXPECT_EQ(sink->logits_hash(), expected);
+    EXPECT_EQ(result.usage.recomputed_tokens, same ? 0 : 48);
+    EXPECT_EQ(result.usage.rejects > 0, !same);
+    if (!same) {
+      ASSERT_FALSE(result.handoffs.empty());
+      EXPECT_EQ(result.handoffs[0].reason, ReasonName(Reason::kLayoutMismatch))
+          << result.handoffs[0].message;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::testing
