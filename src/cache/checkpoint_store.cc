@@ -119,8 +119,12 @@ bool CheckpointStore::Holds(const Checkpoint& checkpoint) const {
 }
 
 void CheckpointStore::Remove(const Checkpoint& checkpoint) {
-  auto it = entries_.find(checkpoint.seal().identity.Key());
-  if (it != entries_.end() && it->second.checkpoint.get() == &checkpoint) Erase(it);
+  // Not by its key: the seal may be what is damaged.
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    if (it->second.checkpoint.get() != &checkpoint) continue;
+    Erase(it);
+    return;
+  }
 }
 
 void CheckpointStore::Erase(Map::iterator it) {

@@ -81,6 +81,7 @@ Core::Start Core::TryStart(SequencePtr* sequence) {
     LogError(absl::StrCat("request ", s->owner.value,
                           ": parked bundle refused, computing again: ", resumed.message()));
     stats_.park_rejects.fetch_add(1);
+    NoteRefused(s, "parking", static_cast<int64_t>(s->parked->boundary()), resumed);
     s->parked.reset();
   }
   const int64_t limit = StartLimit(*s);
@@ -145,6 +146,7 @@ Core::Start Core::TryStart(SequencePtr* sequence) {
     }
     LogError(absl::StrCat("checkpoint refused: ", started.message()));
     stats_.checkpoint_rejects.fetch_add(1);
+    NoteRefused(s, "memory", static_cast<int64_t>(best->boundary()), started);
     store_.Remove(*best);
   }
   if (hit != nullptr) MaybeAudit(*s, hit);
@@ -174,6 +176,18 @@ void Core::PlanCheckpoints(Sequence* s) {
     store_.index().MarkPending(
         PrefixPath{RootOf(s->base), s->block_hashes}.First(static_cast<size_t>(at / kBlockTokens)),
         s->owner);
+}
+
+// A bundle of this process's own that did not verify shows in the answer like a peer's.
+void Core::NoteRefused(Sequence* s, const char* from, int64_t boundary, const Status& why) {
+  if (s->is_job()) return;
+  HandoffRecord record;
+  record.boundary = boundary;
+  record.connector = from;
+  if (const auto reason = ReasonOf(why)) record.reason = ReasonName(*reason);
+  record.message = std::string(why.message());
+  s->result.handoffs.push_back(std::move(record));
+  ++s->result.usage.rejects;
 }
 
 void Core::Run(SequencePtr sequence) {

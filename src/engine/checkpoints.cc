@@ -201,6 +201,7 @@ Status Core::VerifyCheckpoint(const Checkpoint& checkpoint,
   verifier.digester = &deps_.self.digester;
   verifier.device = &deps_.memory->device();
   verifier.pool = &thread_pool_;
+  verifier.checks = deps_.checks;
   Expectation expectation;
   expectation.identity = expected;
   expectation.chain = &chain;

@@ -96,7 +96,9 @@ struct CoreDeps {
   const model::Model* model = nullptr;
   NodeMemory* memory = nullptr;
   LocalIdentity self;
-  Checks checks;                             // of bundles that come back from parking; all on
+  Checks checks;                             // of bundles that come back to compute; all on
+  // Hostile memory, in tests and the drill: sees every bundle that has just been parked.
+  std::function<void(ParkedBundle*)> on_parked;
   Tiering* tiers = nullptr;                  // null: none
   bool can_pull = false;                     // from peers
   std::function<void(PullTask)> start_pull;  // pulls and restores
@@ -167,6 +169,7 @@ class Core {
   bool StartRestore(SequencePtr* sequence, const Tiering::Found& found);
   Status KeepRestored(Sequence* s, PullResult pulled);
   SequencePtr TakePulling(OwnerId owner);
+  static void NoteRefused(Sequence* s, const char* from, int64_t boundary, const Status& why);
   Status Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint);
   Status StartFresh(Sequence* s);
   void PlanCheckpoints(Sequence* s);

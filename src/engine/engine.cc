@@ -119,6 +119,7 @@ Engine::Engine(EngineDeps deps, EngineOptions options)
   core.memory = deps_.memory;
   core.self = deps_.self;
   core.checks = deps_.checks;
+  core.on_parked = deps_.on_parked;
   Tiering::Options tiering;
   tiering.tiers = std::move(deps_.tiers);
   const bool pulls = deps_.client != nullptr || !tiering.tiers.empty();

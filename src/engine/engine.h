@@ -30,7 +30,8 @@ struct EngineDeps {
   HandoffClient* client = nullptr;  // null: this node never pulls
   const Clock* clock = nullptr;
   std::vector<std::unique_ptr<Tier>> tiers;  // fastest first
-  Checks checks;                             // of parked bundles; all on
+  Checks checks;                             // of parked bundles and checkpoints; all on
+  std::function<void(ParkedBundle*)> on_parked;  // CoreDeps::on_parked
 };
 
 class Engine final : public Generator, public BundleProvider {

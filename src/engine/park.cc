@@ -111,6 +111,7 @@ Status Core::Park(Sequence* s) {
   s->state_id = promised;
   BATON_RETURN_IF_ERROR(parked.status());
   s->parked = *std::move(parked);
+  if (deps_.on_parked) deps_.on_parked(s->parked.get());
   s->parked_parent = parent;
   stats_.parked.fetch_add(1);
   return absl::OkStatus();

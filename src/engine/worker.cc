@@ -81,6 +81,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(const model::Model* model, Work
   deps.client = w->client_.get();
   deps.clock = &w->clock_;
   deps.checks = options.checks;
+  deps.on_parked = options.on_parked;
   BATON_RETURN_IF_ERROR(w->OpenTiers(options, &deps.tiers));
   w->engine_ = std::make_unique<Engine>(std::move(deps), options.engine);
   if (options.wrap_provider) {

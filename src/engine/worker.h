@@ -39,6 +39,7 @@ struct WorkerOptions {
   ListenFn listen_with = Listen;
   std::unique_ptr<ConnectorSet> connectors;  // null: ConnectorSet::Standard
   std::function<std::unique_ptr<BundleProvider>(BundleProvider*)> wrap_provider;
+  std::function<void(ParkedBundle*)> on_parked;  // CoreDeps::on_parked
   Checks checks;  // all on
 };
 
