@@ -2,7 +2,7 @@
 # Builds and runs the tests. `quick`: release, everything; asan on the parts that read hostile
 # bytes or own memory; with FUZZ_SECONDS=n and clang the fuzzers of the records that travel between
 # workers, n seconds each. `all`: adds the debug, asan and tsan presets over the whole suite, the
-# fuzzers and the long end-to-end runs.
+# fuzzers, an hour of soak and the long end-to-end runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-quick}
@@ -72,4 +72,6 @@ build fuzz
 for path in $(find build/fuzz/src -name '*_fuzz' -type f -perm -u+x | sort); do
   fuzz "$(basename "$path")" "${FUZZ_SECONDS:-60}"
 done
+build/release/test/soak/baton-soak --clean 20000
+build/release/test/soak/baton-soak --seconds "${SOAK_SECONDS:-3600}" --baton build/release/baton
 BATON_LONG=1 ctest --test-dir build/release --output-on-failure -L long --timeout 3600

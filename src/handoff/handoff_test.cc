@@ -84,6 +84,18 @@ TEST_P(HandoffTest, NobodyListens) {
   ExpectRejected(Reason::kPeerUnavailable);
 }
 
+TEST_P(HandoffTest, EndpointsMayBeAskedForWhileTheServerStops) {
+  Serve();
+  const std::vector<std::string> endpoints = server_->endpoints();
+  std::atomic<bool> stopped{false};
+  std::jthread asker([&] {
+    while (!stopped) EXPECT_EQ(server_->endpoints(), endpoints);
+  });
+  server_->Stop();
+  EXPECT_EQ(server_->endpoints(), endpoints);
+  stopped = true;
+}
+
 TEST_P(HandoffTest, ServerStopWhileTheProviderComputes) {
   StopDuring([this] { server_->Stop(); });
 }

@@ -32,16 +32,13 @@ class HandoffServer::Impl {
     BATON_ASSIGN_OR_RETURN(
         std::unique_ptr<Listener> listener,
         options_.listen({endpoint, options_.regions, options_.clock, options_.hub}));
+    endpoints_.push_back(listener->endpoint());
     listeners_.push_back(std::move(listener));
     return absl::OkStatus();
   }
 
-  std::vector<std::string> endpoints() const {
-    std::vector<std::string> out;
-    out.reserve(listeners_.size());
-    for (const auto& listener : listeners_) out.push_back(listener->endpoint());
-    return out;
-  }
+  // A list of its own: the listeners go while others may ask.
+  const std::vector<std::string>& endpoints() const { return endpoints_; }
 
   void Start() {
     started_ = true;
@@ -146,6 +143,7 @@ class HandoffServer::Impl {
   HandoffStats own_stats_;
   JoinRegistry joins_;
   std::vector<std::unique_ptr<Listener>> listeners_;
+  std::vector<std::string> endpoints_;  // not changed after Start
   bool started_ = false;
   Mutex mu_;
   std::list<Talk> talks_ BATON_GUARDED_BY(mu_);

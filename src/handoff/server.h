@@ -48,7 +48,7 @@ class HandoffServer {
 
   // Before Start. Binds at once; errors as Listen (connectors.h).
   Status AddListener(const std::string& endpoint);
-  // Endpoints as bound (port 0 replaced), in the order added.
+  // Endpoints as bound (port 0 replaced), in the order added; the same after Stop.
   std::vector<std::string> endpoints() const;
   void Start();
   // Refuses new peers, cancels every Provide, closes every link, joins every thread. Every

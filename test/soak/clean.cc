@@ -67,14 +67,14 @@ class CleanRun {
     o.engine.serve_from_cache_only = !prefill;
     o.memory.slots = 64;
     o.memory.blocks = 1024;
-    if (prefill) o.listen = FreshEndpoints();
+    if (prefill) o.listen = FreshEndpoints(true);
     auto worker = engine::Worker::Create(model_.get(), std::move(o));
     BATON_CHECK(worker.ok());
     return *std::move(worker);
   }
 
   void MakeRoutes() {
-    const std::vector<std::string> schemes = Schemes();
+    const std::vector<std::string> schemes = Schemes(true);
     for (const std::string& s : schemes) routes_.push_back({prefill_->EndpointOf(s), s});
     const bool mixes = model_->layout().has_state() && !model_->layout().groups().empty();
     if (!mixes) return;

@@ -20,15 +20,15 @@ std::shared_ptr<const model::Model> LoadModel(const std::string& name) {
   return std::shared_ptr<const model::Model>(*std::move(model));
 }
 
-std::vector<std::string> Schemes() {
+std::vector<std::string> Schemes(bool ucx) {
   std::vector<std::string> schemes = {"inproc", "shm", "tcp"};
-  if (HaveUcx()) schemes.push_back("ucx");
+  if (ucx && HaveUcx()) schemes.push_back("ucx");
   return schemes;
 }
 
-std::vector<std::string> FreshEndpoints() {
+std::vector<std::string> FreshEndpoints(bool ucx) {
   std::vector<std::string> endpoints;
-  for (const std::string& scheme : Schemes()) {
+  for (const std::string& scheme : Schemes(ucx)) {
     const std::string name = "baton-soak-" + RandomBytes<NodeId>().Hex();
     endpoints.push_back(scheme == "inproc" ? "inproc:" + name
                         : scheme == "shm"  ? "shm:@" + name

@@ -17,10 +17,10 @@ std::vector<std::string> RealModels();
 std::shared_ptr<const model::Model> LoadModel(const std::string& name);
 std::string SourcePath(const std::string& relative);
 
-// "inproc", "shm", "tcp", and "ucx" where this build has it.
-std::vector<std::string> Schemes();
+// "inproc", "shm", "tcp", and if asked for "ucx" where this build has it.
+std::vector<std::string> Schemes(bool ucx);
 // One that is free for each of them.
-std::vector<std::string> FreshEndpoints();
+std::vector<std::string> FreshEndpoints(bool ucx);
 std::vector<TokenId> RandomTokens(SplitMix64* rng, size_t n, int64_t vocab);
 
 }  // namespace baton::soak
