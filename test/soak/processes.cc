@@ -134,8 +134,10 @@ class ProcessRound {
       Scrape(w);
       kill(cluster_->pid(w), SIGKILL);
       findings_->Count("processes killed");
-      std::this_thread::sleep_for(milliseconds(5 + rng.Below(100)));
-      cluster_->Supervise();
+      // Until it has been seen to be dead: on a busy machine it takes its time.
+      do {
+        std::this_thread::sleep_for(milliseconds(5 + rng.Below(100)));
+      } while (cluster_->Supervise() == 0);
     }
   }
 
