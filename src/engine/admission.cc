@@ -28,7 +28,7 @@ std::string SchemeOf(const std::string& endpoint) {
 }  // namespace
 
 void Core::Admit() {
-  if (preempted_ && !(running_.empty() && pulling_.empty() && NothingPinned())) return;
+  if (preempted_ && !(running_.empty() && pulling_.empty() && NothingComesBack())) return;
   preempted_ = false;
   std::vector<SequencePtr> put_off;
   while (!waiting_.empty() &&
@@ -42,7 +42,7 @@ void Core::Admit() {
       continue;
     }
     // No room. Somebody else will give some back, unless there is nobody.
-    if (running_.empty() && pulling_.empty() && NothingPinned()) {
+    if (running_.empty() && pulling_.empty() && NothingComesBack()) {
       Notify(s.get(), FinishReason::kError,
              Reject(Reason::kNoCapacity,
                     absl::StrCat("the request's ", s->tokens.size(),
@@ -405,12 +405,13 @@ StatusOr<BlockHandle> Core::ReserveBlock(size_t group, OwnerId owner, FillMode f
   }
 }
 
-// No peer and no tier is reading from this node's memory.
-bool Core::NothingPinned() const {
+// No peer and no tier is reading from this node's memory, and nothing in quarantine will fall silent:
+// to wait for memory is of no use.
+bool Core::NothingComesBack() const {
   if (deps_.tiers != nullptr && deps_.tiers->Holding()) return false;
   uint64_t leases = pools_.slots == nullptr ? 0 : pools_.slots->Stats().leases;
   for (const BlockPool* pool : pools_.blocks) leases += pool->Stats().leases;
-  return leases == 0;
+  return leases == 0 && (deps_.reclaim == nullptr || !deps_.reclaim());
 }
 
 void Core::ReleaseMemory(Sequence* s) {

@@ -190,7 +190,7 @@ std::vector<Core::Row> Core::PlanRows() {
         youngest = r.get();
         ++holding;
       }
-      if (holding == 1 && pulling_.empty() && NothingPinned()) {
+      if (holding == 1 && pulling_.empty() && NothingComesBack()) {
         Finish(s, FinishReason::kError, status);
         break;
       }

@@ -102,6 +102,9 @@ struct CoreDeps {
   Tiering* tiers = nullptr;                  // null: none
   bool can_pull = false;                     // from peers
   std::function<void(PullTask)> start_pull;  // pulls and restores
+  // Gives quarantined memory back that is proven quiet by now. True if that was some, or if more
+  // may come: whoever is short of memory is asked to try again. Null: never.
+  std::function<bool()> reclaim;
 };
 
 class Core {
@@ -178,7 +181,7 @@ class Core {
   StatusOr<SlotHandle> ReserveSlot(OwnerId owner, FillMode fill);
   StatusOr<BlockHandle> ReserveBlock(size_t group, OwnerId owner, FillMode fill);
   void ReleaseMemory(Sequence* s);
-  bool NothingPinned() const;
+  bool NothingComesBack() const;
   void Preempt(Sequence* s);
   void AfterFailedPull(SequencePtr sequence, const Status& status);
 

@@ -10,6 +10,11 @@
 namespace baton::engine {
 namespace {
 
+// Between two looks at the quarantine while somebody waits for what is in it; and how far apart two
+// of them are that do not belong to one wait.
+constexpr Duration kQuietPoll = std::chrono::milliseconds(5);
+constexpr Duration kReclaimGap = std::chrono::seconds(1);
+
 // Counts the request as ended when its sink has heard so.
 class CountingSink final : public GenerationSink {
  public:
@@ -127,6 +132,7 @@ Engine::Engine(EngineDeps deps, EngineOptions options)
                                      deps_.memory->pools(), [this] { Post([](Core&) {}); });
   core.tiers = tiers_.get();
   core.can_pull = deps_.client != nullptr;
+  if (core.can_pull) core.reclaim = [this] { return Reclaim(); };
   if (pulls) {
     core.start_pull = [this](PullTask task) {
       task.request.deadline = deps_.clock->Now() + options_.handoff_timeout;
@@ -307,8 +313,10 @@ void Engine::Main() {
       const auto nothing_to_do = [&]() BATON_REQUIRES(mu_) {
         return inbox_.empty() && !core_->HasRunnable() && !(stop_ && (!aborted || core_->Empty()));
       };
-      while (!scattered && nothing_to_do()) wake_.Wait(&mu_);
-      idle = nothing_to_do();
+      while (!scattered && !awaiting_quiet_ && nothing_to_do()) wake_.Wait(&mu_);
+      // Nobody tells when a writer in quarantine falls silent.
+      if (awaiting_quiet_ && nothing_to_do()) wake_.WaitFor(&mu_, kQuietPoll);
+      idle = !awaiting_quiet_ && nothing_to_do();
       work.swap(inbox_);
       if (stop_ && work.empty() && aborted && core_->Empty()) return;
       if (stop_ && !aborted) {
@@ -323,12 +331,26 @@ void Engine::Main() {
       continue;
     }
     scattered = true;
-    if (!work.empty()) core_->MemoryMayBeFree();
+    if (!work.empty() || awaiting_quiet_) core_->MemoryMayBeFree();
+    awaiting_quiet_ = false;
     for (auto& fn : work) fn(*core_);
     core_->Admit();
     core_->Step();
     if (core_->HasWaiting()) core_->Admit();
   }
+}
+
+// Asked when nothing runs and somebody waits for memory. A writer that never falls silent is waited
+// for as long as a hand-off may take.
+bool Engine::Reclaim() {
+  Quarantine& quarantine = deps_.client->quarantine();
+  const Instant now = deps_.clock->Now();
+  const bool freed = quarantine.Sweep() > 0;
+  if (freed || now - reclaim_last_ > kReclaimGap) reclaim_start_ = now;
+  reclaim_last_ = now;
+  awaiting_quiet_ =
+      freed || (quarantine.MayShrink() && now - reclaim_start_ < options_.handoff_timeout);
+  return awaiting_quiet_;
 }
 
 void Engine::PullMain() {

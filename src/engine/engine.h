@@ -72,6 +72,7 @@ class Engine final : public Generator, public BundleProvider {
   class Handle;
   void Post(std::function<void(Core&)> fn) BATON_EXCLUDES(mu_);
   void Main();
+  bool Reclaim();
   void PullMain();
 
   EngineDeps deps_;
@@ -79,6 +80,10 @@ class Engine final : public Generator, public BundleProvider {
   int64_t max_model_len_ = 0;
   std::unique_ptr<Tiering> tiers_;
   std::unique_ptr<Core> core_;
+  // Of the engine's thread: memory in quarantine is waited for, since when, and last asked for.
+  bool awaiting_quiet_ = false;
+  Instant reclaim_start_{};
+  Instant reclaim_last_{};
   std::atomic<uint64_t> next_owner_{1};
   std::atomic<int64_t> active_{0};
   std::atomic<bool> draining_{false};

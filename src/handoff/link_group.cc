@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "connector/revocable.h"
 #include "handoff/wire.h"
 
 namespace baton {
@@ -10,6 +11,9 @@ namespace {
 
 // Bounds how late a simulated clock, or a cancel, is noticed.
 constexpr Duration kWaitSlice = std::chrono::milliseconds(20);
+// How long a link that is being read from may take to end that before it is closed.
+constexpr Duration kRevokePause = std::chrono::milliseconds(1);
+constexpr int kRevokeTries = 100;
 
 bool SameAddress(const ExtentAddress& a, const ExtentAddress& b) {
   return a.region == b.region && a.offset == b.offset && a.bytes == b.bytes;
@@ -37,18 +41,36 @@ StatusOr<std::vector<ExtentAddress>> LinkGroup::Grant(std::span<const GrantedPar
   return addresses;
 }
 
-void LinkGroup::Revoke() {
+void LinkGroup::RevokeJoined(bool close_all) {
   {
     MutexLock lock(&mu_);
     granted_.clear();
     addresses_.clear();
     ++revoking_;  // who comes meanwhile waits: nobody would close it
-    for (SourceLink* link : joined_) link->Close();
-    while (!joined_.empty()) left_.Wait(&mu_);
+    // What a peer has just finished reading, a link's thread may not have noticed yet.
+    std::vector<SourceLink*> closing = StillReading(close_all);
+    for (int i = 0; i < kRevokeTries && !close_all && !closing.empty(); ++i) {
+      left_.WaitFor(&mu_, kRevokePause);
+      closing = StillReading(close_all);
+    }
+    for (SourceLink* link : closing) link->Close();
+    const auto here = [&](SourceLink* link) BATON_REQUIRES(mu_) {
+      return std::find(joined_.begin(), joined_.end(), link) != joined_.end();
+    };
+    while (std::any_of(closing.begin(), closing.end(), here)) left_.Wait(&mu_);
     --revoking_;
     left_.NotifyAll();
   }
   first_->RevokeAll();
+}
+
+std::vector<SourceLink*> LinkGroup::StillReading(bool all) {
+  std::vector<SourceLink*> reading;
+  for (SourceLink* link : joined_) {
+    auto* const revocable = all ? nullptr : dynamic_cast<Revocable*>(link);
+    if (revocable == nullptr || !revocable->RevokeWhileServing()) reading.push_back(link);
+  }
+  return reading;
 }
 
 void LinkGroup::End() {
@@ -56,7 +78,7 @@ void LinkGroup::End() {
     MutexLock lock(&mu_);
     ended_ = true;
   }
-  Revoke();
+  RevokeJoined(true);
 }
 
 Status LinkGroup::Serve(SourceLink* link, Instant deadline) {

@@ -30,10 +30,11 @@ class LinkGroup {
   // On the first link, and on every joined one now and later. Address of each part, as Grant.
   StatusOr<std::vector<ExtentAddress>> Grant(std::span<const GrantedPart> parts)
       BATON_EXCLUDES(mu_);
-  // From its return on nothing granted so far is read for the peer on any link. Joined links are
-  // closed for it, and their threads waited for: a peer may be reading on them at any moment.
-  void Revoke() BATON_EXCLUDES(mu_);
-  // Revoke, and nobody joins any more.
+  // From its return on nothing granted so far is read for the peer on any link. Joined links stay,
+  // for what is granted later; only one that is still being read from after a while, which a peer
+  // does that speaks out of turn, is closed for it and its thread waited for.
+  void Revoke() BATON_EXCLUDES(mu_) { RevokeJoined(false); }
+  // Revoke, and nobody joins any more; every joined link is closed.
   void End() BATON_EXCLUDES(mu_);
 
   // Grants everything granted so far on `link`, answers kJoined and serves reads until the link
@@ -42,6 +43,9 @@ class LinkGroup {
   size_t joined() const BATON_EXCLUDES(mu_);
 
  private:
+  void RevokeJoined(bool close_all) BATON_EXCLUDES(mu_);
+  // Revokes on the joined links; those on which that could not be done, or all of them.
+  std::vector<SourceLink*> StillReading(bool all) BATON_REQUIRES(mu_);
   Status Join(SourceLink* link, Instant deadline) BATON_EXCLUDES(mu_);
   void Leave(SourceLink* link) BATON_EXCLUDES(mu_);
 

@@ -188,6 +188,38 @@ TEST_F(MixedTest, LateWriteTwin) {
   ExpectNothingLeaked();
 }
 
+// A job that is preempted takes back what it has offered. That is no reason to
+// lose the links that have joined: what it offers later travels as planned, and
+// nothing counts as a dead connector.
+TEST_F(MixedTest, AWithdrawalKeepsTheLinksThatHaveJoined) {
+  for (const std::string kv : kSchemes) {
+    for (const std::string state : kSchemes) {
+      if (kv == state) continue;
+      std::atomic<int> released{0};
+      const uint64_t early_before = stats_.early_blocks;
+      provider_->early_batches = 2;
+      provider_->between = [&](size_t batch, FakeBundle*, BlockStream* stream) {
+        // Once its blocks have landed, the links have joined.
+        while (stats_.early_blocks == early_before) std::this_thread::sleep_for(milliseconds(1));
+        if (batch == 0) stream->Withdraw([&] { ++released; });
+        while (released == 0) std::this_thread::sleep_for(milliseconds(1));
+      };
+      Serve();
+      const auto kv_before = CountsOf(kv), state_before = CountsOf(state);
+      const PullRequest request = MixedRequest(kv, state);
+      const PullResult result = Pull(request);
+      ExpectTruth(request, result);
+      EXPECT_EQ(released, 1);
+      EXPECT_EQ(result.blocks, request.blocks);
+      EXPECT_EQ(CountsOf(kv).failovers, kv_before.failovers) << kv << " " << state;
+      EXPECT_EQ(CountsOf(state).failovers, state_before.failovers) << kv << " " << state;
+      EXPECT_EQ(CountsOf(state).bytes - state_before.bytes, layout_.state_payload_bytes());
+      Release(request, result);
+      ExpectNothingLeaked();
+    }
+  }
+}
+
 TEST_F(MixedTest, AConnectorThatCannotBeJoinedIsReplacedFromTheStart) {
   Serve();
   PullRequest request = NewRequest(tokens_);

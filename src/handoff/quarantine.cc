@@ -1,5 +1,6 @@
 #include "handoff/quarantine.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -57,6 +58,12 @@ uint64_t Quarantine::bytes() const {
   uint64_t bytes = 0;
   for (const Entry& entry : entries_) bytes += entry.range.bytes;
   return bytes;
+}
+
+bool Quarantine::MayShrink() const {
+  MutexLock lock(&mu_);
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& entry) { return entry.writers != nullptr; });
 }
 
 std::vector<QuarantinedRange> Quarantine::ranges() const {

@@ -39,6 +39,8 @@ class Quarantine {
   // Sweeps; kNoCapacity naming the connectors if the ranges reach the cap.
   Status Admit() BATON_EXCLUDES(mu_);
   uint64_t bytes() const BATON_EXCLUDES(mu_);
+  // Some range has a proof that may come yet.
+  bool MayShrink() const BATON_EXCLUDES(mu_);
   std::vector<QuarantinedRange> ranges() const BATON_EXCLUDES(mu_);
 
  private:

@@ -12,6 +12,16 @@
 #include "base/log.h"
 
 namespace baton {
+namespace {
+
+// A transfer has three links at most: the conversation's, one for KV, one for
+// state.
+uint32_t Bit(size_t way) {
+  BATON_CHECK(way < 32);
+  return uint32_t{1} << way;
+}
+
+}  // namespace
 
 Transfer::Transfer(std::vector<BundlePart> parts,
                    Destination* destination,
@@ -112,6 +122,7 @@ Status Transfer::FetchOver(size_t way,
     PartProgress& p = progress_[i];
     p.posted = true;
     p.link = way;
+    p.given |= Bit(way);
     p.landed = 0;
     p.digest.reset();
     extents.push_back({state_id_, p.part.key, p.address.region, p.address.offset, p.part.bytes,
@@ -129,7 +140,7 @@ Status Transfer::FetchOver(size_t way,
   if (outcome.status.ok() && outcome.quiet) return absl::OkStatus();
   if (!outcome.quiet)
     for (const PartProgress& p : progress_)
-      if (p.posted && p.link == way)
+      if ((p.given & Bit(way)) != 0)
         destination_->Suspect(p.part, std::string(w.connector->name()), outcome.writers_left);
   // What lies is refused by name; only what is gone is replaced.
   const bool gone = !outcome.status.ok() && ReasonOf(outcome.status) == Reason::kPeerUnavailable;
@@ -153,21 +164,26 @@ Status Transfer::MoveShare(size_t way,
                            const std::vector<size_t>& share,
                            const PullOutcome& outcome,
                            std::set<size_t>* again) {
+  // Not all of it need be fetched again: what was withdrawn since has not been
+  // asked for anew.
+  std::set<size_t> renew;
   for (const size_t i : share)
-    if (progress_[i].landed != progress_[i].part.bytes || !outcome.quiet) again->insert(i);
+    if (progress_[i].landed != progress_[i].part.bytes || !outcome.quiet) renew.insert(i);
   bool slot = false;
   for (size_t i = 0; i < progress_.size(); ++i) {
     const PartProgress& p = progress_[i];
-    if (!outcome.quiet && p.posted && p.link == way) again->insert(i);
-    slot = slot || (p.part.is_state && again->contains(i));
+    if (!outcome.quiet && (p.given & Bit(way)) != 0) renew.insert(i);
+    slot = slot || (p.part.is_state && renew.contains(i));
   }
   if (slot)
     for (size_t i = 0; i < progress_.size(); ++i)
-      if (progress_[i].part.is_state && progress_[i].posted) again->insert(i);
+      if (progress_[i].part.is_state) renew.insert(i);
   std::vector<BundlePart> moved;
-  for (const size_t i : *again) {
+  for (const size_t i : renew) {
     PartProgress& p = progress_[i];
+    if (p.posted) again->insert(i);
     p.posted = false;
+    p.given = 0;
     p.digest.reset();
     moved.push_back(p.part);
     if (!checks_.On(Check::kFreshMemory)) destination_->Trust(p.part);

@@ -29,7 +29,8 @@ struct PartProgress {
   bool posted = false;  // asked of a connector, under the present state-id
   uint64_t landed = 0;  // bytes, as the connector said
   ExtentAddress address;
-  size_t link = 0;                   // that was given its destination
+  size_t link = 0;                   // that was asked for it
+  uint32_t given = 0;                // links that were ever given the unit it has now, as bits
   std::optional<PartDigest> digest;  // where it landed, if computed already
   bool have() const { return posted; }
 };

@@ -155,6 +155,51 @@ TEST_P(OverlapTest, AHintToAStrangerIsIgnored) {
   }
 }
 
+// Memory that a dead connector may still write to comes back when that has fallen silent. A request
+// that fits only then waits for it; it is not told that it is too long.
+TEST_P(OverlapTest, ARequestWaitsForMemoryInQuarantine) {
+  const std::string connector = GetParam();
+  if (connector == "inproc") GTEST_SKIP() << "not wrapped";
+  struct Writers final : WritersLeft {
+    bool Quiet() override { return quiet; }
+    std::atomic<bool> quiet{false};
+  };
+  const auto writers = std::make_shared<Writers>();
+  DeploymentOptions options;
+  options.connector = connector;
+  options.engine.handoff_retries = 0;
+  Wrap(&options);
+  const auto wrap = options.tweak_decode;
+  options.tweak_decode = [&](engine::WorkerOptions* o) {
+    wrap(o);
+    o->memory.blocks = 14;  // of which the request needs fourteen
+  };
+  Deployment d(model_, options);
+  Attack attack;
+  attack.pull = [&](const PullCall& call) {
+    PullOutcome outcome;
+    outcome.landed.assign(call.extents.size(), 0);
+    outcome.status = Reject(Reason::kPeerUnavailable, "cut");
+    outcome.quiet = false;
+    outcome.writers_left = writers;
+    return outcome;
+  };
+  hostile_[connector]->Arm(attack);
+  auto sink = d.Start(Request(5, 212));
+  engine::Engine& engine = d.decode().engine();
+  while (d.decode().client().quarantine().bytes() == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Several turns of the engine in which it finds no room.
+  for (int turn = 0; turn < 20; ++turn) {
+    engine.RunOnEngineThread([](engine::Core&) {});
+    EXPECT_FALSE(sink->finished());
+  }
+  writers->quiet = true;
+  EXPECT_EQ(sink->Wait().reason, FinishReason::kLength) << sink->Wait().error;
+  EXPECT_EQ(sink->tokens(), Expected(Request(5, 212)));
+  d.ExpectNothingLeaks();
+}
+
 INSTANTIATE_TEST_SUITE_P(Connectors,
                          OverlapTest,
                          ::testing::Values("inproc", "shm", "tcp"),
@@ -197,6 +242,32 @@ TEST_F(MixedPlans, GiveTheTokensOfOneProcessAlsoWhenAConnectorDies) {
   EXPECT_EQ(counts.at("shm").failovers, 2u);
   EXPECT_EQ(counts.at("tcp").failovers, 2u);
   EXPECT_GT(counts.at("tcp").shares_moved, 0u);
+  d.ExpectNothingLeaks();
+}
+
+TEST_F(MixedPlans, APreemptedPrefillIsNoDeadConnector) {
+  DeploymentOptions options;
+  options.connector = "tcp";
+  options.slots = 32;
+  options.blocks = 512;
+  options.tweak_prefill = [](engine::WorkerOptions* o) {
+    o->memory.blocks = 24;
+    o->listen.push_back("shm:@baton-test-" + RandomBytes<NodeId>().Hex());
+  };
+  Deployment d(model_, options);
+  const std::string shm = d.prefill().EndpointOf("shm"), tcp = d.prefill().EndpointOf("tcp");
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (uint64_t i = 0; i < 8; ++i) {
+    GenerateRequest r = Request(i, 250 + 9 * i);
+    r.prefill_endpoint = i % 2 == 0 ? "kv=" + shm + ",state=" + tcp : "kv=" + tcp + ",state=" + shm;
+    sinks.push_back(d.Start(r));
+  }
+  for (uint64_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(sinks[i]->Wait().usage.rejects, 0);
+    EXPECT_EQ(sinks[i]->tokens(), Expected(Request(i, 250 + 9 * i)));
+  }
+  for (const auto& [name, counts] : d.decode().handoff_stats().connectors.Snapshot())
+    EXPECT_EQ(counts.failovers, 0u) << name;
   d.ExpectNothingLeaks();
 }
 

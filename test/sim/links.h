@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "connector/revocable.h"
 #include "identity/xxh.h"
 #include "sim/network.h"
 
@@ -45,7 +46,7 @@ class SimLink : public Interface {
 
 uint64_t HashOf(ByteSpan bytes);
 
-class SimSourceLink final : public SimLink<SourceLink> {
+class SimSourceLink final : public SimLink<SourceLink>, public Revocable {
  public:
   using SimLink<SourceLink>::SimLink;
   StatusOr<std::vector<ExtentAddress>> Grant(std::span<const GrantedPart> parts) override {
@@ -59,6 +60,11 @@ class SimSourceLink final : public SimLink<SourceLink> {
     session_->grants.RevokeAll();
     session_->granted.clear();
     session_->revoked = true;
+  }
+  // Nobody copies between two of the simulated threads' turns.
+  bool RevokeWhileServing() override {
+    RevokeAll();
+    return true;
   }
   // The receiver's pull copies by itself.
   StatusOr<Frame> ServeUntilFrame(Instant deadline) override { return Receive(deadline); }

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "connector/extents.h"
 #include "connector/grant_table.h"
+#include "connector/revocable.h"
 
 namespace baton {
 namespace {
@@ -136,7 +137,7 @@ class InprocEnd : public Interface {
 
 using InprocLink = InprocEnd<Link>;
 
-class InprocSourceLink final : public InprocEnd<SourceLink> {
+class InprocSourceLink final : public InprocEnd<SourceLink>, public Revocable {
  public:
   using InprocEnd<SourceLink>::InprocEnd;
   ~InprocSourceLink() override { RevokeAll(); }
@@ -147,6 +148,11 @@ class InprocSourceLink final : public InprocEnd<SourceLink> {
   void RevokeAll() override {
     MutexLock lock(&end().session().grants_mu);
     end().session().grants.RevokeAll();
+  }
+  // Waits at most for the copy of one part.
+  bool RevokeWhileServing() override {
+    RevokeAll();
+    return true;
   }
   // The receiver copies on its own thread, so there is nothing to serve.
   StatusOr<Frame> ServeUntilFrame(Instant deadline) override { return Receive(deadline); }

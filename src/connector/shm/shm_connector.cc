@@ -16,6 +16,7 @@
 #include "connector/extents.h"
 #include "connector/frame.h"
 #include "connector/grant_table.h"
+#include "connector/revocable.h"
 #include "connector/shm/arena_map.h"
 #include "connector/socket_stream.h"
 
@@ -66,7 +67,7 @@ class ShmLink final : public SocketLink<Link> {
   std::vector<std::shared_ptr<ArenaMap>> arenas_;
 };
 
-class ShmSourceLink final : public SocketLink<SourceLink> {
+class ShmSourceLink final : public SocketLink<SourceLink>, public Revocable {
  public:
   ShmSourceLink(std::unique_ptr<SocketStream> stream, std::vector<SourceRegion> regions)
       : SocketLink<SourceLink>(std::move(stream)), grants_(std::move(regions)) {}
@@ -76,6 +77,10 @@ class ShmSourceLink final : public SocketLink<SourceLink> {
   // This process reads nothing for the peer; the peer reads its own mapping, and a late read of
   // reused memory fails its digest.
   void RevokeAll() override { grants_.RevokeAll(); }
+  bool RevokeWhileServing() override {
+    grants_.RevokeAll();
+    return true;
+  }
   StatusOr<Frame> ServeUntilFrame(Instant deadline) override { return Receive(deadline); }
 
  private:

@@ -1,6 +1,7 @@
 #include "connector/tcp/tcp_connector.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -8,6 +9,7 @@
 #include "connector/extents.h"
 #include "connector/frame.h"
 #include "connector/grant_table.h"
+#include "connector/revocable.h"
 #include "connector/socket_stream.h"
 #include "connector/tcp/tcp_socket.h"
 
@@ -25,7 +27,7 @@ class TcpLink final : public SocketLink<Link> {
   using SocketLink<Link>::SocketLink;
 };
 
-class TcpSourceLink final : public SocketLink<SourceLink> {
+class TcpSourceLink final : public SocketLink<SourceLink>, public Revocable {
  public:
   TcpSourceLink(std::unique_ptr<SocketStream> stream, std::vector<SourceRegion> regions)
       : SocketLink<SourceLink>(std::move(stream)), grants_(std::move(regions)) {}
@@ -36,12 +38,19 @@ class TcpSourceLink final : public SocketLink<SourceLink> {
   // This thread is the only one that sends, and the kernel has copied whatever a send returned
   // for, so emptying the table is enough.
   void RevokeAll() override { grants_.RevokeAll(); }
+  // In this order: a read that looks into the table from now on finds nothing.
+  bool RevokeWhileServing() override {
+    grants_.RevokeAll();
+    return !reading_;
+  }
 
   StatusOr<Frame> ServeUntilFrame(Instant deadline) override {
     for (;;) {
       BATON_ASSIGN_OR_RETURN(Frame frame, Receive(deadline));
       if (frame.type != FrameType::kRead) return frame;
+      reading_ = true;
       Status served = Serve(frame, deadline);
+      reading_ = false;
       if (!served.ok()) {
         Send(EncodeError(served), deadline).IgnoreError();
         return served;
@@ -85,6 +94,7 @@ class TcpSourceLink final : public SocketLink<SourceLink> {
   }
 
   GrantTable grants_;
+  std::atomic<bool> reading_{false};  // what the table says, for the peer
 };
 
 // One Pull in progress: what was asked for and has not come yet, found by name.

@@ -1,6 +1,7 @@
 #include "connector/ucx/ucx_connector.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "connector/extents.h"
 #include "connector/frame.h"
 #include "connector/grant_table.h"
+#include "connector/revocable.h"
 #include "connector/socket_stream.h"
 #include "connector/tcp/tcp_socket.h"
 #include "connector/ucx/ucx_idle.h"
@@ -174,7 +176,7 @@ class UcxLink final : public SocketLink<Link> {
   std::unique_ptr<UcxWorker> worker_;
 };
 
-class UcxSourceLink final : public SocketLink<SourceLink> {
+class UcxSourceLink final : public SocketLink<SourceLink>, public Revocable {
  public:
   UcxSourceLink(std::unique_ptr<SocketStream> stream,
                 std::vector<SourceRegion> regions,
@@ -194,6 +196,11 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
   // A read that ended well was acknowledged, one that did not took its worker with it: nothing is
   // queued between two reads.
   void RevokeAll() override { grants_.RevokeAll(); }
+  // In this order: a read that looks into the table from now on finds nothing.
+  bool RevokeWhileServing() override {
+    grants_.RevokeAll();
+    return !reading_;
+  }
 
   StatusOr<Frame> ServeUntilFrame(Instant deadline) override {
     for (;;) {
@@ -202,7 +209,7 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
       if (frame.type == FrameType::kWorker)
         served = Meet(frame, deadline);
       else if (frame.type == FrameType::kRead)
-        served = Serve(frame, deadline);
+        served = ServeRead(frame, deadline);
       else
         return frame;
       if (!served.ok()) {
@@ -236,6 +243,13 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
         return Reject(Reason::kPeerUnavailable, peer() + ": left while the workers met");
     }
     return Send({FrameType::kWorker, {}}, deadline);
+  }
+
+  Status ServeRead(const Frame& frame, Instant deadline) {
+    reading_ = true;
+    BATON_RETURN_IF_ERROR(Serve(frame, deadline));  // else its worker may still read
+    reading_ = false;
+    return absl::OkStatus();
   }
 
   Status Serve(const Frame& read, Instant deadline) {
@@ -305,6 +319,7 @@ class UcxSourceLink final : public SocketLink<SourceLink> {
   }
 
   GrantTable grants_;
+  std::atomic<bool> reading_{false};  // what the table says, for the peer
   const std::shared_ptr<Shared> shared_;
   uint64_t token_ = 0;
   std::vector<uint8_t> peer_address_;
