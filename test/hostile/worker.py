@@ -1,5 +1,6 @@
 """The real `baton serve` as the thing under attack: start, ask, measure, stop. Loopback only."""
 
+import atexit
 import http.client
 import json
 import os
@@ -21,6 +22,7 @@ class Worker:
         self.log = tempfile.NamedTemporaryFile('w+', prefix='hostile-%s-' % role, suffix='.log')
         command = [binary, 'serve', '--role', role, '--handoff-listen', 'tcp:127.0.0.1:0'] + FLAGS + list(flags)
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+        atexit.register(self.stop)  # Whatever goes wrong here, no worker stays behind.
         self.host, self.port = self._wait_ready()
         self.endpoint = self.health()['handoff']['tcp']
 
