@@ -191,6 +191,9 @@ std::vector<Core::Row> Core::PlanRows() {
         ++holding;
       }
       if (holding == 1 && pulling_.empty() && NothingComesBack()) {
+        // What a peer let go of between the two looks is there now.
+        status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
+        if (status.ok()) break;
         Finish(s, FinishReason::kError, status);
         break;
       }
