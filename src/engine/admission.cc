@@ -44,7 +44,7 @@ void Core::Admit() {
     // No room. Somebody else will give some back, unless there is nobody.
     if (running_.empty() && pulling_.empty() && NothingComesBack()) {
       // What a peer let go of between the two looks is there now.
-      if (TryStart(&s)) continue;
+      if (TryStart(&s) == Start::kDone) continue;
       Notify(s.get(), FinishReason::kError,
              Reject(Reason::kNoCapacity,
                     absl::StrCat("the request's ", s->tokens.size(),

@@ -34,7 +34,7 @@ struct EngineOptions {
   bool prefix_caching = true;
   // Where states are made, besides the end of the prompt and of the output; and what goes first.
   PolicyOptions checkpoint_policy = {.max_new_states = 2};
-  EvictionOptions eviction = {.order = EvictionOrder::kFlopAware};
+  EvictionOptions eviction = {.order = EvictionOrder::kFlopAware, .cost = {}};
   int handoff_retries = 1;             // further tries after the first, each into fresh memory
   bool fail_on_reject = false;         // else recompute from tokens
   bool serve_from_cache_only = false;  // decode role: never compute for a peer
