@@ -54,17 +54,21 @@ TEST_P(OverlapTest, BlocksOfALongPromptComeWhileItIsComputed) {
     options.connector = GetParam();
     options.tweak_prefill = [early](engine::WorkerOptions* o) { o->early_blocks = early; };
     Deployment d(model_, options);
-    std::vector<std::shared_ptr<Collector>> sinks;
-    for (uint64_t i = 0; i < 6; ++i) sinks.push_back(d.Start(Request(i, 700 + 31 * i)));
-    for (uint64_t i = 0; i < 6; ++i) {
-      EXPECT_EQ(sinks[i]->Wait().usage.rejects, 0);
-      EXPECT_EQ(sinks[i]->tokens(), Expected(Request(i, 700 + 31 * i)));
+    const auto& blocks = d.decode().handoff_stats().early_blocks;
+    // How many come early depends on who is fast: until it is a good many.
+    for (uint64_t round = 0; round == 0 || (early && round < 50 && blocks.load() <= 100); ++round) {
+      std::vector<std::shared_ptr<Collector>> sinks;
+      const auto request = [round](uint64_t i) { return Request(100 * round + i, 700 + 31 * i); };
+      for (uint64_t i = 0; i < 6; ++i) sinks.push_back(d.Start(request(i)));
+      for (uint64_t i = 0; i < 6; ++i) {
+        EXPECT_EQ(sinks[i]->Wait().usage.rejects, 0);
+        EXPECT_EQ(sinks[i]->tokens(), Expected(request(i)));
+      }
     }
-    const uint64_t blocks = d.decode().handoff_stats().early_blocks.load();
     if (early) {
-      EXPECT_GT(blocks, 100u);
+      EXPECT_GT(blocks.load(), 100u);
     } else {
-      EXPECT_EQ(blocks, 0u);
+      EXPECT_EQ(blocks.load(), 0u);
     }
     d.ExpectNothingLeaks();
   }
@@ -78,13 +82,18 @@ TEST_P(OverlapTest, PreemptedPrefillsWithdrawTheirBlocks) {
   options.blocks = 512;
   options.tweak_prefill = [](engine::WorkerOptions* o) { o->memory.blocks = 24; };
   Deployment d(model_, options);
-  std::vector<std::shared_ptr<Collector>> sinks;
-  for (uint64_t i = 0; i < 8; ++i) sinks.push_back(d.Start(Request(i, 250 + 9 * i)));
-  for (uint64_t i = 0; i < 8; ++i) {
-    EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
-    EXPECT_EQ(sinks[i]->tokens(), Expected(Request(i, 250 + 9 * i)));
+  // Whether the jobs meet in memory depends on when they come: until some have.
+  const engine::EngineStats& stats = d.prefill().engine().stats();
+  for (uint64_t round = 0; round < 50 && stats.preemptions.load() == 0; ++round) {
+    std::vector<std::shared_ptr<Collector>> sinks;
+    const auto request = [round](uint64_t i) { return Request(100 * round + i, 250 + 9 * i); };
+    for (uint64_t i = 0; i < 8; ++i) sinks.push_back(d.Start(request(i)));
+    for (uint64_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
+      EXPECT_EQ(sinks[i]->tokens(), Expected(request(i)));
+    }
   }
-  EXPECT_GT(d.prefill().engine().stats().preemptions.load(), 0u);
+  EXPECT_GT(stats.preemptions.load(), 0u);
   d.ExpectNothingLeaks();
 }
 
