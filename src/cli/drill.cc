@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_path.h"
 #include "cli/serve_flags.h"
+#include "connector/connectors.h"
 #include "drill/report.h"
 #include "server/model_text.h"
 
@@ -20,9 +21,17 @@ namespace {
 struct Flags {
   std::string model;
   std::vector<std::string> connectors = {"shm"};
+  std::vector<std::string> places = {"memory", "host", "disk", "parking"};
+  bool all = false;
   std::vector<std::string> only;
   bool json = false;
   std::string plot;
+};
+
+struct Subject {
+  const model::Model* model;
+  const drill::Inputs* inputs;
+  drill::Drill* drill;
 };
 
 // Token ids that are the same on every run, for models without a tokenizer.
@@ -65,11 +74,17 @@ StatusOr<drill::Inputs> MakeInputs(const model::Model& model, const server::Text
   return in;
 }
 
+std::vector<std::string> EveryConnector() {
+  std::vector<std::string> names = {"shm", "tcp", "inproc"};
+  if (HaveUcx()) names.push_back("ucx");
+  return names;
+}
+
 Status CheckFaultNames(const std::vector<std::string>& only, const drill::Drill& drill) {
   for (const std::string& id : only) {
-    const auto& all = drill.faults();
-    if (id != "F02" &&
-        std::none_of(all.begin(), all.end(), [&](const drill::Fault& f) { return f.id == id; }))
+    const auto named = [&](const drill::Fault& f) { return f.id == id; };
+    if (id != "F02" && std::none_of(drill.faults().begin(), drill.faults().end(), named) &&
+        std::none_of(drill.faults_at_rest().begin(), drill.faults_at_rest().end(), named))
       return absl::InvalidArgumentError(
           absl::StrCat("--fault ", id, ": there is no such fault; known are F01 to F30"));
   }
@@ -80,28 +95,43 @@ bool Wanted(const std::vector<std::string>& only, const std::string& id) {
   return only.empty() || std::find(only.begin(), only.end(), id) != only.end();
 }
 
-Status Fill(const Flags& f,
-            const model::Model& model,
-            drill::Drill* drill,
-            const drill::Inputs& inputs,
-            drill::Report* report) {
-  for (size_t c = 0; c < f.connectors.size(); ++c) {
-    bool slots_done = c > 0;
-    for (const drill::Fault& fault : drill->faults()) {
-      if (!slots_done && fault.id > "F02") {
-        slots_done = true;
-        if (Wanted(f.only, "F02")) {
-          BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
-                                 drill::TwoSequencesInOneSlot(model, inputs));
-          report->faults.push_back(std::move(one));
-        }
+// Over one connector, F02 (below the hand-off) once with the first.
+Status FillOver(const Flags& f,
+                const std::string& connector,
+                bool first,
+                const Subject& subject,
+                drill::Report* report) {
+  bool slots_done = !first;
+  for (const drill::Fault& fault : subject.drill->faults()) {
+    if (!slots_done && fault.id > "F02") {
+      slots_done = true;
+      if (Wanted(f.only, "F02")) {
+        BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
+                               drill::TwoSequencesInOneSlot(*subject.model, *subject.inputs));
+        report->faults.push_back(std::move(one));
       }
-      if (!Wanted(f.only, fault.id)) continue;
-      if (c > 0 && !fault.not_applicable.empty()) continue;  // said once
-      BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
-                             drill->Run(fault, f.connectors[c], /*divergence=*/c == 0));
-      report->faults.push_back(std::move(one));
     }
+    if (!Wanted(f.only, fault.id)) continue;
+    BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
+                           subject.drill->Run(fault, connector, /*divergence=*/first));
+    report->faults.push_back(std::move(one));
+  }
+  return absl::OkStatus();
+}
+
+Status Fill(const Flags& f, const Subject& subject, drill::Report* report) {
+  for (size_t c = 0; c < report->connectors.size(); ++c)
+    BATON_RETURN_IF_ERROR(FillOver(f, report->connectors[c], c == 0, subject, report));
+  for (const drill::Fault& fault : subject.drill->faults_at_rest()) {
+    const std::string place = drill::RestName(fault.rest);
+    if (!Wanted(f.only, fault.id) || !(f.all || Wanted(f.places, place))) continue;
+    // What a user would have got is told once for each fault, where it is no hand-off's.
+    const bool told = std::any_of(report->faults.begin(), report->faults.end(), [&](const auto& r) {
+      return r.id == fault.id && r.divergence.has_value();
+    });
+    BATON_ASSIGN_OR_RETURN(drill::FaultReport one,
+                           subject.drill->Run(fault, "", /*divergence=*/!told));
+    report->faults.push_back(std::move(one));
   }
   return absl::OkStatus();
 }
@@ -123,9 +153,10 @@ int RunDrill(const Flags& f) {
 
   drill::Report report;
   report.model = f.model.empty() ? "the embedded model" : f.model;
-  report.connectors = f.connectors;
+  report.connectors = f.all ? EveryConnector() : f.connectors;
   report.truth = (*drill)->truth();
-  if (const Status s = Fill(f, **model, drill->get(), *inputs, &report); !s.ok()) return Fail(s);
+  const Subject subject{model->get(), &*inputs, drill->get()};
+  if (const Status s = Fill(f, subject, &report); !s.ok()) return Fail(s);
 
   drill::TextOf text_of;
   if (frontend != nullptr) {
@@ -153,6 +184,12 @@ Run AddDrill(CLI::App* app) {
   app->add_option("--connector", f->connectors, "connectors to drill over, e.g. shm,tcp,ucx")
       ->delimiter(',')
       ->capture_default_str();
+  app->add_option("--at-rest", f->places,
+                  "where states wait that are drilled too: memory,host,disk,parking or none")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"memory", "host", "disk", "parking", "none"}))
+      ->capture_default_str();
+  app->add_flag("--all", f->all, "over every connector of this build, and everywhere at rest");
   app->add_option("--fault", f->only, "only these faults, e.g. F01,F11")->delimiter(',');
   app->add_flag("--json", f->json, "print JSON");
   app->add_option("--plot", f->plot, "write an SVG of the divergence along the answer");

@@ -1,5 +1,6 @@
 // The catalogue. Payload faults land the true memory of another history under the asked metadata,
 // which is what a misrouted, misnumbered or stale transfer is.
+#include <algorithm>
 #include <cmath>
 #include <thread>
 #include <utility>
@@ -79,11 +80,6 @@ class Builder {
     f.reasons = std::move(reasons);
     f.no_twin = kBoundsNeverOff;
     f.arm = std::move(arm);
-    Add(std::move(f));
-  }
-  void NotApplicable(std::string id, std::string title, std::string why) {
-    Fault f{std::move(id), "", std::move(title), ""};
-    f.not_applicable = std::move(why);
     Add(std::move(f));
   }
   Fault& last() { return faults_.back(); }
@@ -182,8 +178,34 @@ void AddMeanings(Builder* b) {
            rearrange("ssm", Rearrange::kTransposeLast));
   b->State("F12", "conv order", "conv window newest first where oldest first is meant",
            rearrange("conv", Rearrange::kReverseFirst));
-  b->NotApplicable("F13", "another shard's bytes at tensor-parallel width > 1",
-                   "a model is never split over workers here");
+  // Its heads are those of the second half where the first is meant; its layout says so.
+  Fault shard{"F13", "", "another shard's heads, of the same size",
+              "fingerprint of the layout, whose text names the shard"};
+  shard.reasons = {"layout_mismatch"};
+  shard.guards = {Check::kPeer, kState};
+  shard.needs_state = true;
+  shard.arm = [&l](Trial& t) -> Status {
+    LayoutSpec spec{l.parts(), l.groups(), l.numerics_tag(), l.extra() + " shard 1 of 2"};
+    BATON_ASSIGN_OR_RETURN(const Layout other, Layout::Build(std::move(spec)));
+    auto heads = std::make_shared<CapturedPull>(*t.payloads.truth);
+    for (size_t i = 0; i < l.parts().size(); ++i) {
+      std::vector<std::byte>& part = heads->parts.at(StatePartKey(i));
+      if (l.parts()[i].component == "ssm")
+        std::rotate(part.begin(), part.begin() + static_cast<ptrdiff_t>(part.size() / 2),
+                    part.end());
+    }
+    Attack attack = SubstitutePayload(std::move(heads), IsStatePart);
+    attack.receive = [layout = other.fingerprint()](Frame* frame) {
+      if (frame->type != FrameType::kHello) return;
+      StatusOr<Hello> hello = DecodeHello(*frame);
+      if (!hello.ok()) return;
+      hello->layout = layout;
+      *frame = EncodeHello(*hello);
+    };
+    t.rig.connector().Arm(std::move(attack), 1);
+    return absl::OkStatus();
+  };
+  b->Add(std::move(shard));
 
   Fault scope{"F14", "tenant", "another tenant's bundle of the same tokens",
               "scope in the sealed identity"};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "drill/drill_internal.h"
 #include "handoff/checks_for_testing.h"
 
 namespace baton::drill {
@@ -16,7 +17,6 @@ using engine::GenerateRequest;
 using engine::GenerateResult;
 
 constexpr int64_t kBoundaryMin = 48;  // faults reach back 16 tokens and swap blocks
-constexpr int64_t kBystanderTokens = 60;
 
 // Log-probabilities by token id, from the list of all of them.
 std::vector<double> ByToken(const engine::TokenEvent& event, size_t vocab) {
@@ -38,10 +38,6 @@ double Distance(const std::vector<double>& right, const std::vector<double>& wro
   return sum / 2;
 }
 
-bool Done(const GenerateResult& r) {
-  return r.reason == FinishReason::kStop || r.reason == FinishReason::kLength;
-}
-
 bool Applies(const Fault& f, const Layout& layout, const std::string& connector, std::string* why) {
   size_t recurrent = 0;
   for (const StatePart& part : layout.parts()) recurrent += part.component == "ssm" ? 1 : 0;
@@ -61,30 +57,6 @@ bool Applies(const Fault& f, const Layout& layout, const std::string& connector,
 
 }  // namespace
 
-// What a request came to.
-struct Drill::Outcome {
-  GenerateResult result;
-  std::vector<engine::TokenEvent> events;
-
-  std::vector<TokenId> tokens() const {
-    std::vector<TokenId> out;
-    for (const auto& e : events) out.push_back(e.token);
-    return out;
-  }
-  bool Same(const Outcome& other) const {
-    const Sha256 mine = events.empty() ? Sha256() : events.back().logits_hash;
-    const Sha256 theirs = other.events.empty() ? Sha256() : other.events.back().logits_hash;
-    return Done(result) && tokens() == other.tokens() && mine == theirs;
-  }
-};
-
-struct Drill::Attempted {
-  Outcome victim;
-  std::optional<Outcome> afterwards;  // the same request again, when the first was cancelled
-  bool beside_equal = true;
-  uint64_t held = 0;
-};
-
 Drill::Drill(const model::Model* model, Inputs inputs) : model_(model), in_(std::move(inputs)) {}
 Drill::~Drill() = default;
 
@@ -103,6 +75,9 @@ StatusOr<std::unique_ptr<Drill>> Drill::Create(const model::Model* model, Inputs
 
 Status Drill::Prepare() {
   faults_ = Catalogue(model_->layout());
+  for (const Rest rest : {Rest::kMemory, Rest::kHost, Rest::kDisk, Rest::kParked})
+    for (Fault& fault : CatalogueAtRest(model_->layout(), rest))
+      faults_at_rest_.push_back(std::move(fault));
   const auto g = static_cast<size_t>(HandoffBoundary(static_cast<int64_t>(in_.victim.size())));
   const std::span<const TokenId> victim(in_.victim);
   BATON_ASSIGN_OR_RETURN(payloads_.other, ComputeBundle(*model_, std::span(in_.other).first(g)));
@@ -113,11 +88,7 @@ Status Drill::Prepare() {
   BATON_ASSIGN_OR_RETURN(payloads_.block_before, ComputeBundle(*model_, victim.first(g - 16)));
 
   BATON_ASSIGN_OR_RETURN(Outcome truth, Undisturbed(Victim()));
-  GenerateRequest beside;
-  beside.prompt = in_.bystander;
-  beside.sampling.temperature = 0;
-  beside.sampling.max_tokens = kBystanderTokens;
-  BATON_ASSIGN_OR_RETURN(Outcome bystander, Undisturbed(beside));
+  BATON_ASSIGN_OR_RETURN(Outcome bystander, Undisturbed(Bystander()));
   GenerateRequest forced = Victim();
   forced.sampling.forced_tokens = truth.tokens();
   forced.sampling.max_tokens = static_cast<int64_t>(truth.tokens().size());
@@ -145,6 +116,14 @@ GenerateRequest Drill::Victim() const {
   return r;
 }
 
+GenerateRequest Drill::Bystander() const {
+  GenerateRequest r;
+  r.prompt = in_.bystander;
+  r.sampling.temperature = 0;
+  r.sampling.max_tokens = kBystanderTokens;
+  return r;
+}
+
 StatusOr<Drill::Outcome> Drill::Undisturbed(const GenerateRequest& request) const {
   BATON_ASSIGN_OR_RETURN(auto rig, Rig::Create(model_, RigOptions{}));
   auto sink = std::make_shared<Recorder>();
@@ -154,29 +133,32 @@ StatusOr<Drill::Outcome> Drill::Undisturbed(const GenerateRequest& request) cons
   return outcome;
 }
 
-StatusOr<Drill::Attempted> Drill::Attack(const Fault& fault,
-                                         const std::string& connector,
-                                         bool twin,
-                                         const GenerateRequest& victim) const {
+RigOptions Drill::OptionsOf(const Fault& fault, const std::string& connector, bool twin) {
   RigOptions options;
   options.connector = connector;
+  options.rest = fault.rest;
   options.lease = fault.lease;
   if (twin) {
     for (const Check c : fault.guards) options.checks = ChecksForTesting::Also(options.checks, c);
     options.pool_checks_off = fault.pool_guards;
     if (fault.twin_slots > 0) options.slots = fault.twin_slots;
   }
-  BATON_ASSIGN_OR_RETURN(auto rig, Rig::Create(model_, options));
+  return options;
+}
+
+StatusOr<Drill::Attempted> Drill::Attack(const Fault& fault,
+                                         const std::string& connector,
+                                         bool twin,
+                                         const GenerateRequest& victim) const {
+  if (fault.rest == Rest::kParked) return AttackParked(fault, twin, victim);
+  if (fault.rest != Rest::kNowhere) return AttackAtRest(fault, twin, victim);
+  BATON_ASSIGN_OR_RETURN(auto rig, Rig::Create(model_, OptionsOf(fault, connector, twin)));
 
   // The bystander is decoding before the attack begins. A twin has none: it may harm anybody.
   std::shared_ptr<Recorder> beside;
   if (!twin) {
-    GenerateRequest r;
-    r.prompt = in_.bystander;
-    r.sampling.temperature = 0;
-    r.sampling.max_tokens = kBystanderTokens;
     beside = std::make_shared<Recorder>();
-    BATON_RETURN_IF_ERROR(rig->Start(std::move(r), beside).status());
+    BATON_RETURN_IF_ERROR(rig->Start(Bystander(), beside).status());
     beside->WaitForTokens(1);
   }
 
@@ -241,6 +223,12 @@ Status Drill::RunGuarded(const Fault& fault,
     report->reason = report->detected ? "cancelled" : "";
     return absl::OkStatus();
   }
+  if (fault.rest != Rest::kNowhere && fault.expect == Expect::kPrevented) {
+    report->detected =
+        result.usage.rejects == 0 && result.usage.cached_tokens == 0 && report->tokens_equal;
+    report->reason = report->detected ? "prevented" : "";
+    return absl::OkStatus();
+  }
   if (result.handoffs.empty()) return absl::OkStatus();
   const engine::HandoffRecord& first = result.handoffs[0];
   if (fault.expect == Expect::kPrevented) {
@@ -268,6 +256,7 @@ Status Drill::RunTwin(const Fault& fault,
     differs = !a.victim.Same(*truth_);
     // Where the bits are the right ones, an honest retry must not pass for the twin.
     report->reaches_compute =
+        fault.rest != Rest::kNowhere ? a.accepted && (fault.same_bits || differs) :
         !handoffs.empty() &&
         (fault.same_bits ? handoffs.front().verified : handoffs.back().verified && differs);
   }
@@ -309,7 +298,7 @@ StatusOr<FaultReport> Drill::Run(const Fault& fault,
   report.id = fault.id;
   report.variant = fault.variant;
   report.title = fault.title;
-  report.connector = connector;
+  report.connector = fault.rest == Rest::kNowhere ? connector : RestName(fault.rest);
   report.check = fault.check;
   report.no_twin = fault.no_twin;
   if (!Applies(fault, model_->layout(), connector, &report.not_applicable)) return report;

@@ -55,7 +55,10 @@ class Drill {
   static StatusOr<std::unique_ptr<Drill>> Create(const model::Model* model, Inputs inputs);
   ~Drill();
 
+  // Of a hand-off, in order of id.
   const std::vector<Fault>& faults() const { return faults_; }
+  // Of bundles at rest: by place, in order of id. Run ignores the connector for these.
+  const std::vector<Fault>& faults_at_rest() const { return faults_at_rest_; }
   // Errors are those of the rig (memory, endpoints), never of a fault. `divergence`: also measure
   // how far the twin's answer is off.
   StatusOr<FaultReport> Run(const Fault& fault, const std::string& connector, bool divergence);
@@ -68,11 +71,19 @@ class Drill {
   Drill(const model::Model* model, Inputs inputs);
   Status Prepare();
   engine::GenerateRequest Victim() const;
+  engine::GenerateRequest Bystander() const;
+  static RigOptions OptionsOf(const Fault& fault, const std::string& connector, bool twin);
   StatusOr<Outcome> Undisturbed(const engine::GenerateRequest& request) const;
   StatusOr<Attempted> Attack(const Fault& fault,
                              const std::string& connector,
                              bool twin,
                              const engine::GenerateRequest& victim) const;
+  StatusOr<Attempted> AttackAtRest(const Fault& fault,
+                                   bool twin,
+                                   const engine::GenerateRequest& victim) const;
+  StatusOr<Attempted> AttackParked(const Fault& fault,
+                                   bool twin,
+                                   const engine::GenerateRequest& victim) const;
   Status RunGuarded(const Fault& fault, const std::string& connector, FaultReport* report) const;
   Status RunTwin(const Fault& fault,
                  const std::string& connector,
@@ -82,6 +93,7 @@ class Drill {
   const model::Model* model_;
   const Inputs in_;
   std::vector<Fault> faults_;
+  std::vector<Fault> faults_at_rest_;
   Payloads payloads_;
   std::unique_ptr<Outcome> truth_, beside_, forced_;
 };

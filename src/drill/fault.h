@@ -5,9 +5,11 @@
 #define BATON_DRILL_FAULT_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "drill/at_rest.h"
 #include "drill/bundle.h"
 #include "drill/rig.h"
 #include "handoff/checks.h"
@@ -46,6 +48,20 @@ struct Trial {
   std::vector<engine::GenerateRequest> extra_requests{};  // run beside the victim
 };
 
+// A bundle of the victim's at rest, while a fault is done to it.
+struct AtRest {
+  Resting& bundle;
+  Rig& rig;
+  const Inputs& in;
+  std::span<const TokenId> history;  // what the bundle is the memory of
+  RestingObject* object = nullptr;   // of a tier
+  ObjectName name{};                 // of a tier
+  std::optional<SlotHandle> slot{};  // in pool memory
+  // A tier: changes the object's bytes as they will lie.
+  std::function<void(std::vector<uint8_t>*)> raw{};
+  bool save = true;  // a tier: write the bundle back
+};
+
 // What must become of the attacked request.
 enum class Expect {
   kRejected,   // refused with one of `reasons`, then answered by a retry or recomputation
@@ -76,10 +92,21 @@ struct Fault {
   Duration lease = std::chrono::seconds(30);
   std::function<Status(Trial&)> arm{};
   std::function<Status(Trial&)> twin_arm{};  // in the twin; empty: `arm`
+
+  // Faults of bundles at rest: there, `tamper` takes the place of `arm`.
+  Rest rest = Rest::kNowhere;
+  std::function<Status(AtRest&)> tamper{};  // empty: nothing is done to it
+  std::function<Status(AtRest&)> twin_tamper{};  // in the twin; empty: `tamper`
+  std::string victim_salt{};                // the victim is another tenant's
+  bool fresh = false;                       // the victim finds no bundle of its own
+  // What other requests have left in every free slot; empty: numbers that are none of anybody's.
+  std::function<void(const Payload& other, const Layout& layout, MutableByteSpan slot)> litter{};
 };
 
-// Every fault the drill knows, in order of id.
+// Every fault of a hand-off, in order of id.
 std::vector<Fault> Catalogue(const Layout& layout);
+// Every fault of a bundle that rests there, in order of id.
+std::vector<Fault> CatalogueAtRest(const Layout& layout, Rest rest);
 
 }  // namespace baton::drill
 

@@ -10,8 +10,6 @@
 namespace baton::drill {
 namespace {
 
-const char kNoTiers[] = "states are not kept outside memory yet";
-
 engine::GenerateRequest Short(const std::vector<TokenId>& prompt) {
   engine::GenerateRequest r;
   r.prompt = prompt;
@@ -193,19 +191,6 @@ void AddLocalFaults(const Layout& layout, std::vector<Fault>* faults) {
       "before the pull", [](std::function<void()> act) { return BeforePull(std::move(act)); }));
   faults->push_back(ClientLeaves("after the pull", AfterPull));
   faults->push_back(SamplerState());
-  const auto later = [&](const char* id, const char* title, const char* why) {
-    Fault f{id, "", title, ""};
-    f.not_applicable = why;
-    faults->push_back(std::move(f));
-  };
-  later("F16", "slot handed out without clearing",
-        "not part of a hand-off: tested inside the memory");
-  later("F17", "published before the kernel that fills it has finished", kNoTiers);
-  later("F18", "tier object truncated, swapped with another, rotten", kNoTiers);
-  later("F25", "preempted sequence resumes without one of its components",
-        "a preempted sequence is recomputed; nothing is resumed");
-  later("F26", "checkpoint shared instead of copied at fork", "not part of a hand-off");
-  later("F27", "cached hit accounted, nothing loaded", kNoTiers);
 }
 
 }  // namespace baton::drill

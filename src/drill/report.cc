@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -99,8 +100,15 @@ std::string FormatTable(const Report& report, const TextOf& text) {
     applicable += f.not_applicable.empty() ? 1 : 0;
     passed += f.not_applicable.empty() && f.Passed() ? 1 : 0;
   }
-  absl::StrAppend(&out, "\n", passed, " of ", applicable,
-                  " detected, answered right, without a trace; ",
+  std::map<std::string, bool> ids;  // shown at least once, and never missed
+  for (const FaultReport& f : report.faults) {
+    if (!f.not_applicable.empty()) continue;
+    const auto [id, first] = ids.emplace(f.id, f.Passed());
+    if (!first) id->second = id->second && f.Passed();
+  }
+  const auto good = std::count_if(ids.begin(), ids.end(), [](const auto& id) { return id.second; });
+  absl::StrAppend(&out, "\n", good, " of ", ids.size(), " faults in ", passed, " of ", applicable,
+                  " entries detected, answered right, without a trace; ",
                   static_cast<int>(report.faults.size()) - applicable, " not applicable.\n");
   absl::StrAppend(&out, "\nWith the guards off, a user would have received\n  ",
                   absl::StrFormat("%-24s %s", "(right)", ShowTokens(report.truth, text)), "\n");

@@ -1,6 +1,7 @@
 #include "drill/rig.h"
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -10,6 +11,7 @@
 namespace baton::drill {
 namespace {
 
+constexpr uint64_t kTierBytes = uint64_t{256} << 20;
 constexpr int kReleasePolls = 500;
 constexpr auto kReleasePoll = std::chrono::milliseconds(10);
 
@@ -92,7 +94,7 @@ StatusOr<std::unique_ptr<engine::Worker>> Rig::MakeWorker(bool prefill) {
   o.lease = options_.lease;
   o.hub = &hub_;
   if (options_.connector.empty()) {
-    o.engine.prefix_caching = false;
+    BATON_RETURN_IF_ERROR(AddRest(&o));
     return engine::Worker::Create(model_, std::move(o));
   }
   o.engine.serve_from_cache_only = !prefill;
@@ -116,6 +118,40 @@ StatusOr<std::unique_ptr<engine::Worker>> Rig::MakeWorker(bool prefill) {
     o.connectors->Add(std::move(wrapped));
   }
   return engine::Worker::Create(model_, std::move(o));
+}
+
+// One worker that computes all itself, and where it finds again what it has computed.
+Status Rig::AddRest(engine::WorkerOptions* o) {
+  const Rest rest = options_.rest;
+  o->checks = options_.checks;
+  o->engine.prefix_caching = rest != Rest::kNowhere && rest != Rest::kParked;
+  o->on_parked = options_.on_parked;
+  o->wrap_store = [this](std::unique_ptr<ObjectStore> store) {
+    return KeepStore(std::move(store), &store_);
+  };
+  if (rest == Rest::kHost) o->host_cache_bytes = kTierBytes;
+  if (rest == Rest::kDisk) {
+    const std::filesystem::path path =
+        std::filesystem::temp_directory_path() /
+        absl::StrCat("baton-drill-", RandomBytes<NodeId>().Hex());
+    std::error_code error;
+    std::filesystem::create_directory(path, error);
+    if (error)
+      return absl::UnavailableError(absl::StrCat(path.string(), ": ", error.message(),
+                                                 "; set TMPDIR to a writable directory"));
+    directory_ = path.string();
+    o->disk.emplace();
+    o->disk->directory = directory_;
+    o->disk_cache_bytes = kTierBytes;
+  }
+  return absl::OkStatus();
+}
+
+Rig::~Rig() {
+  decode_.reset();
+  prefill_.reset();
+  std::error_code ignored;
+  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
 }
 
 StatusOr<std::shared_ptr<engine::Generation>> Rig::Start(engine::GenerateRequest request,

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "connector/hostile/hostile_connector.h"
 #include "connector/hostile/hostile_provider.h"
+#include "drill/at_rest.h"
 #include "engine/worker.h"
 
 namespace baton::drill {
@@ -45,6 +46,9 @@ struct RigOptions {
   Duration lease = std::chrono::seconds(30);
   uint32_t slots = 12;
   uint32_t blocks = 256;
+  // With no connector: where its bundles rest between requests.
+  Rest rest = Rest::kNowhere;
+  std::function<void(engine::ParkedBundle*)> on_parked{};
 };
 
 class Rig {
@@ -52,6 +56,7 @@ class Rig {
   // Errors: memory cannot be had, no such connector, an endpoint cannot be bound.
   static StatusOr<std::unique_ptr<Rig>> Create(const model::Model* model,
                                                const RigOptions& options);
+  ~Rig();
 
   // Starts a request on the decoding worker, which pulls from the other one.
   StatusOr<std::shared_ptr<engine::Generation>> Start(engine::GenerateRequest request,
@@ -65,12 +70,15 @@ class Rig {
   HostileConnector& connector() { return *hostile_; }
   HostileProvider& provider() { return *provider_; }
   engine::Worker& decode() { return *decode_; }
+  // Of a rig with a tier.
+  ObjectsAtRest objects() const { return ObjectsAtRest(store_, directory_); }
   engine::Worker& prefill() { return *prefill_; }
   const model::Model& model() const { return *model_; }
 
  private:
   Rig(const model::Model* model, const RigOptions& options) : model_(model), options_(options) {}
   StatusOr<std::unique_ptr<engine::Worker>> MakeWorker(bool prefill);
+  Status AddRest(engine::WorkerOptions* o);
 
   const model::Model* model_;
   const RigOptions options_;
@@ -78,6 +86,8 @@ class Rig {
   InprocHub hub_;
   HostileConnector* hostile_ = nullptr;  // of the decode worker, which owns it
   HostileProvider* provider_ = nullptr;  // of the prefill worker, which owns it
+  ObjectStore* store_ = nullptr;         // of the decode worker's tier, which owns it
+  std::string directory_;                // of its disk tier; made and removed here
   std::unique_ptr<engine::Worker> prefill_;
   std::unique_ptr<engine::Worker> decode_;
 };
