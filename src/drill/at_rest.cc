@@ -46,8 +46,7 @@ StatusOr<std::vector<uint8_t>> ObjectsAtRest::Read(const ObjectName& name) const
   std::vector<uint8_t> object;
   BATON_ASSIGN_OR_RETURN(auto reader, store_->Open(name, ReadAhead::kWhole));
   while (object.size() < reader->size()) {
-    BATON_ASSIGN_OR_RETURN(const ByteSpan piece,
-                           reader->Read(object.size(), uint64_t{1} << 20));
+    BATON_ASSIGN_OR_RETURN(const ByteSpan piece, reader->Read(object.size(), uint64_t{1} << 20));
     if (piece.empty()) break;
     const auto* bytes = reinterpret_cast<const uint8_t*>(piece.data());
     object.insert(object.end(), bytes, bytes + piece.size());
@@ -77,8 +76,8 @@ StatusOr<std::unique_ptr<RestingObject>> RestingObject::Open(const ObjectsAtRest
   auto resting = std::unique_ptr<RestingObject>(new RestingObject(objects, name));
   BATON_ASSIGN_OR_RETURN(const std::vector<uint8_t> object, objects.Read(name));
   BATON_ASSIGN_OR_RETURN(resting->header, DecodeObjectHeader(std::as_bytes(std::span(object))));
-  resting->payload_.assign(
-      object.begin() + static_cast<ptrdiff_t>(resting->header.PayloadOffset()), object.end());
+  resting->payload_.assign(object.begin() + static_cast<ptrdiff_t>(resting->header.PayloadOffset()),
+                           object.end());
   return resting;
 }
 

@@ -256,9 +256,10 @@ Status Drill::RunTwin(const Fault& fault,
     differs = !a.victim.Same(*truth_);
     // Where the bits are the right ones, an honest retry must not pass for the twin.
     report->reaches_compute =
-        fault.rest != Rest::kNowhere ? a.accepted && (fault.same_bits || differs) :
-        !handoffs.empty() &&
-        (fault.same_bits ? handoffs.front().verified : handoffs.back().verified && differs);
+        fault.rest != Rest::kNowhere
+            ? a.accepted && (fault.same_bits || differs)
+            : !handoffs.empty() && (fault.same_bits ? handoffs.front().verified
+                                                    : handoffs.back().verified && differs);
   }
   const GenerateResult& result = a.victim.result;
   if (!divergence || fault.same_bits || !differs) return absl::OkStatus();

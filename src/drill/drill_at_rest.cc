@@ -65,8 +65,8 @@ Status TamperInMemory(Rig& rig,
           if (!lease.ok()) return {};
           return lease->bytes().subspan(core.layout().parts()[part.part].offset, part.bytes);
         }
-        auto lease = pools.blocks[part.group]->Acquire(
-            checkpoint->blocks()[part.group][part.slot], LeaseFor::kDigest);
+        auto lease = pools.blocks[part.group]->Acquire(checkpoint->blocks()[part.group][part.slot],
+                                                       LeaseFor::kDigest);
         if (!lease.ok()) return {};
         return lease->bytes().first(part.bytes);
       }
@@ -117,9 +117,8 @@ StatusOr<Drill::Attempted> Drill::AttackAtRest(const Fault& fault,
     sink->Wait();
     engine.tiers().Flush();
     if (const Tamper& tamper = TamperOf(fault, twin); tamper != nullptr) {
-      BATON_RETURN_IF_ERROR(fault.rest == Rest::kMemory
-                                ? TamperInMemory(*rig, in_, history, tamper)
-                                : TamperInTier(*rig, in_, history, tamper));
+      BATON_RETURN_IF_ERROR(fault.rest == Rest::kMemory ? TamperInMemory(*rig, in_, history, tamper)
+                                                        : TamperInTier(*rig, in_, history, tamper));
     }
     engine.tiers().Flush();
     if (fault.rest != Rest::kMemory)
@@ -134,8 +133,7 @@ StatusOr<Drill::Attempted> Drill::AttackAtRest(const Fault& fault,
   GenerateRequest again = victim;
   again.cache_salt = fault.victim_salt;
   auto sink = std::make_shared<Recorder>();
-  engine.RunOnEngineThread(
-      [&](engine::Core&) { Litter(*rig, fault, payloads_.other); });
+  engine.RunOnEngineThread([&](engine::Core&) { Litter(*rig, fault, payloads_.other); });
   BATON_RETURN_IF_ERROR(rig->Start(std::move(again), sink).status());
 
   Attempted out;

@@ -95,10 +95,10 @@ struct Fault {
 
   // Faults of bundles at rest: there, `tamper` takes the place of `arm`.
   Rest rest = Rest::kNowhere;
-  std::function<Status(AtRest&)> tamper{};  // empty: nothing is done to it
+  std::function<Status(AtRest&)> tamper{};       // empty: nothing is done to it
   std::function<Status(AtRest&)> twin_tamper{};  // in the twin; empty: `tamper`
-  std::string victim_salt{};                // the victim is another tenant's
-  bool fresh = false;                       // the victim finds no bundle of its own
+  std::string victim_salt{};                     // the victim is another tenant's
+  bool fresh = false;                            // the victim finds no bundle of its own
   // What other requests have left in every free slot; empty: numbers that are none of anybody's.
   std::function<void(const Payload& other, const Layout& layout, MutableByteSpan slot)> litter{};
 };

@@ -191,8 +191,7 @@ void AddSeals(Builder* b) {
     if (at.object != nullptr) at.object->header.identity.scope = ScopeOf("someone else");
     return absl::OkStatus();
   };
-  Fault& scope =
-      b->Add("F14", "tenant", "another tenant's bundle of the same tokens", other_scope);
+  Fault& scope = b->Add("F14", "tenant", "another tenant's bundle of the same tokens", other_scope);
   scope.check = "scope in the sealed identity";
   scope.reasons = {"scope_mismatch"};
   Fault& weights = b->Add("F14", "weights", "a bundle of other weights", [](AtRest& at) {
@@ -278,8 +277,8 @@ void AddObjects(Builder* b) {
     Fault& f = b->Add(id, variant, title, [keep](AtRest& at) {
       at.raw = [&object = *at.object, keep](std::vector<uint8_t>* bytes) {
         const uint64_t head = object.header.PayloadOffset();
-        bytes->resize(head + static_cast<size_t>(
-                                 keep * static_cast<double>(object.header.payload_bytes)));
+        bytes->resize(head +
+                      static_cast<size_t>(keep * static_cast<double>(object.header.payload_bytes)));
       };
       return absl::OkStatus();
     });
@@ -291,7 +290,7 @@ void AddObjects(Builder* b) {
   cut("F27", "header only", "a hit whose object has a header and no bytes", 0);
   // Another request's object under this name: swapped, renamed, or a wrong index.
   const auto instead = [b](const char* variant, const char* title, const char* reason,
-                                 auto prompt) {
+                           auto prompt) {
     Fault& f = b->Add("F18", variant, title, [prompt](AtRest& at) -> Status {
       const std::vector<TokenId> tokens = prompt(at);
       engine::GenerateRequest r;
@@ -303,13 +302,12 @@ void AddObjects(Builder* b) {
       sink->Wait();
       at.rig.decode().engine().tiers().Flush();
       const engine::Worker& worker = at.rig.decode();
-      const IdentityBase base{worker.model().fingerprint(),
-                              worker.model().layout().fingerprint(), ScopeOf("")};
+      const IdentityBase base{worker.model().fingerprint(), worker.model().layout().fingerprint(),
+                              ScopeOf("")};
       const auto boundary =
           static_cast<size_t>(HandoffBoundary(static_cast<int64_t>(tokens.size())));
       const auto history = std::span(tokens).first(boundary);
-      const ObjectName other{ObjectKind::kBundle,
-                             base.At(PrefixChain(base.scope, history)).Key()};
+      const ObjectName other{ObjectKind::kBundle, base.At(PrefixChain(base.scope, history)).Key()};
       BATON_ASSIGN_OR_RETURN(const auto bytes, at.rig.objects().Read(other));
       at.save = false;
       return at.rig.objects().Write(at.name, bytes);
@@ -331,16 +329,16 @@ void AddObjects(Builder* b) {
   };
   instead("swapped", "another request's object under this name", "identity_mismatch",
           [](const AtRest& at) {
-            return std::vector<TokenId>(at.in.other.begin(),
-                                        at.in.other.begin() +
-                                            static_cast<ptrdiff_t>(at.history.size()) + 1);
+            return std::vector<TokenId>(
+                at.in.other.begin(),
+                at.in.other.begin() + static_cast<ptrdiff_t>(at.history.size()) + 1);
           });
   instead("wrong index", "an earlier object of the same history under this name",
           "boundary_mismatch", [](const AtRest& at) {
             return std::vector<TokenId>(at.history.begin(), at.history.end() - 15);
           });
-  const auto record = [b](const char* id, const char* variant, const char* title,
-                          const char* check, const char* reason, Tamper tamper) {
+  const auto record = [b](const char* id, const char* variant, const char* title, const char* check,
+                          const char* reason, Tamper tamper) {
     Fault& f = b->Add(id, variant, title, std::move(tamper));
     f.check = check;
     f.reasons = {reason};

@@ -131,9 +131,8 @@ Status Rig::AddRest(engine::WorkerOptions* o) {
   };
   if (rest == Rest::kHost) o->host_cache_bytes = kTierBytes;
   if (rest == Rest::kDisk) {
-    const std::filesystem::path path =
-        std::filesystem::temp_directory_path() /
-        absl::StrCat("baton-drill-", RandomBytes<NodeId>().Hex());
+    const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                       absl::StrCat("baton-drill-", RandomBytes<NodeId>().Hex());
     std::error_code error;
     std::filesystem::create_directory(path, error);
     if (error)
