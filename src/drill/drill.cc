@@ -195,7 +195,7 @@ StatusOr<Drill::Attempted> Drill::Attack(const Fault& fault,
   if (fault.expect == Expect::kCancelled) {
     auto again = std::make_shared<Recorder>();
     BATON_RETURN_IF_ERROR(rig->Start(victim, again).status());
-    out.afterwards = Outcome{again->Wait(), again->events()};
+    out.afterwards = std::make_unique<Outcome>(Outcome{again->Wait(), again->events()});
   }
   for (const auto& [request, recorder] : extra) {
     BATON_ASSIGN_OR_RETURN(const Outcome right, Undisturbed(request));
@@ -217,7 +217,7 @@ Status Drill::RunGuarded(const Fault& fault,
   report->held = a.held;
   report->recomputed_tokens = result.usage.recomputed_tokens;
   report->tokens_equal =
-      a.afterwards.has_value() ? a.afterwards->Same(*truth_) : a.victim.Same(*truth_);
+      a.afterwards != nullptr ? a.afterwards->Same(*truth_) : a.victim.Same(*truth_);
   if (fault.expect == Expect::kCancelled) {
     report->detected = result.reason == FinishReason::kCancelled;
     report->reason = report->detected ? "cancelled" : "";

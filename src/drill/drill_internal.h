@@ -33,8 +33,8 @@ struct Drill::Outcome {
 
 struct Drill::Attempted {
   Outcome victim;
-  std::optional<Outcome> afterwards;  // the same request again, when the first was cancelled
-  bool accepted = false;              // at rest: the bundle was used, nothing was refused
+  std::unique_ptr<Outcome> afterwards;  // the same request again, when the first was cancelled
+  bool accepted = false;                // at rest: the bundle was used, nothing was refused
   bool beside_equal = true;
   uint64_t held = 0;
 };
