@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,6 +53,9 @@ int PortOf(const std::string& url) { return std::atoi(url.c_str() + url.rfind(':
 // Sends a request, reads a little of the answer, and hangs up.
 void AskAndLeave(const std::string& url, const std::string& body, SplitMix64* rng) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // A whole answer may have come before the client hangs up, and nothing comes after it.
+  const timeval patience{.tv_sec = 0, .tv_usec = 100'000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   sockaddr_in a{};
   a.sin_family = AF_INET;
   a.sin_port = htons(static_cast<uint16_t>(PortOf(url)));
