@@ -21,6 +21,23 @@
 
 namespace baton {
 
+namespace destination_internal {
+
+enum class Stage { kReserved, kLanding, kLanded, kVerified };
+template <class Kind>
+struct Unit {
+  UnitPool<Kind>* pool;
+  UnitHandle<Kind> handle;
+  Stage stage = Stage::kReserved;
+  PlacementStamp stamp;  // as Land saw it
+  UnitLease<Kind> lease;
+  bool suspect = false;
+  std::string connector;  // that may still write
+  std::shared_ptr<WritersLeft> writers;
+};
+
+}  // namespace destination_internal
+
 class Destination {
  public:
   // All referenced objects outlive this.
@@ -65,18 +82,9 @@ class Destination {
   std::optional<SlotHandle> slot() const;
 
  private:
-  enum class Stage { kReserved, kLanding, kLanded, kVerified };
+  using Stage = destination_internal::Stage;
   template <class Kind>
-  struct Unit {
-    UnitPool<Kind>* pool;
-    UnitHandle<Kind> handle;
-    Stage stage = Stage::kReserved;
-    PlacementStamp stamp;  // as Land saw it
-    UnitLease<Kind> lease;
-    bool suspect = false;
-    std::string connector;  // that may still write
-    std::shared_ptr<WritersLeft> writers;
-  };
+  using Unit = destination_internal::Unit<Kind>;
 
   template <class Fn>
   Status ForEach(const Fn& fn);
