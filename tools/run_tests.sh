@@ -40,14 +40,20 @@ ctest --test-dir build/release --output-on-failure -j"$jobs"
 if [ "$mode" = quick ]; then
   cmake --preset asan -DBATON_TESTS=ON >/dev/null
   # Only the listed modules' tests are built: ninja is asked for those targets by name. A test that
-  # runs another's program in another environment has no target of its own.
+  # runs a program with arguments or in another environment is called after it, plus a suffix, or
+  # runs one that has a test of its own.
   mapfile -t tests < <(
     { ctest --test-dir build/asan -N -L "$asan_labels"; ctest --test-dir build/asan -N -R "$asan_parsers"; } |
     sed -n 's/^ *Test *#[0-9]*: //p' | sort -u)
   targets=()
   for test in "${tests[@]}"; do
-    if ninja -C build/asan -t query "$test" >/dev/null 2>&1; then targets+=("$test"); fi
+    while :; do
+      if ninja -C build/asan -t query "$test" >/dev/null 2>&1; then targets+=("$test"); break; fi
+      [[ $test == *_* ]] || break
+      test=${test%_*}
+    done
   done
+  mapfile -t targets < <(printf '%s\n' "${targets[@]}" | sort -u)
   cmake --build --preset asan -j"$jobs" --target "${targets[@]}"
   regex=$(IFS='|'; echo "^(${tests[*]})\$")
   ctest --test-dir build/asan --output-on-failure -j"$jobs" -R "$regex"
