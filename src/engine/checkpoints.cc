@@ -143,9 +143,11 @@ StatusOr<std::shared_ptr<const Checkpoint>> Core::StoreCheckpoint(Sequence* s,
 
 // Best effort: without room for a copy the sequence goes on without a checkpoint.
 void Core::TakeCheckpoint(Sequence* s) {
+  const StateId promised = std::exchange(s->state_id, {});  // to a peer, for a job's end
   StatusOr<std::optional<SlotHandle>> copy = CopyOfSlot(s);
   Status status = copy.status();
   if (copy.ok()) status = StoreCheckpoint(s, *copy, s->boundary()).status();
+  s->state_id = promised;
   if (!status.ok() && ReasonOf(status) != Reason::kNoCapacity)
     LogWarning(absl::StrCat("no checkpoint at boundary ", s->boundary(), ": ", status.message()));
 }

@@ -284,6 +284,7 @@ void Core::Absorb(Row* row) {
   }
   if (s->is_job()) {
     if (s->boundary() < s->target) {
+      if (s->stops.contains(s->boundary())) TakeCheckpoint(s);
       if (const Status streamed = StreamBlocks(s); !streamed.ok())
         Finish(s, FinishReason::kError, streamed);
       return;
@@ -292,7 +293,11 @@ void Core::Absorb(Row* row) {
     return;
   }
   if (options_.prefix_caching) {
-    if (s->stops.contains(s->boundary())) TakeCheckpoint(s);
+    if (s->stops.contains(s->boundary())) {
+      TakeCheckpoint(s);
+      // Made or not: nobody is to wait through the output for a state of the prompt.
+      if (s->NextStop() == 0) store_.index().ClearPending(s->owner);
+    }
     if (s->boundary() % kBlockTokens == 0 && s->boundary() >= s->request.prompt_len)
       RollCheckpoint(s);
   }

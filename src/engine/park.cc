@@ -89,8 +89,8 @@ Status Core::PutTailBack(Sequence* s, const ParkedBundle& parked) {
   const uint64_t tail = TailBytes(static_cast<int64_t>(parked.boundary()));
   if (tail == 0) return absl::OkStatus();
   if (parked.tail().size() != tail)
-    return Reject(Reason::kMissingPart, absl::StrCat("tail: ", parked.tail().size(),
-                                                     " bytes parked, expected ", tail));
+    return Reject(Reason::kMissingPart,
+                  absl::StrCat("tail: ", parked.tail().size(), " bytes parked, expected ", tail));
   BATON_ASSIGN_OR_RETURN(const StateLease slot,
                          pools_.slots->Acquire(*s->memory.slot, LeaseFor::kCompute));
   const MutableByteSpan to = slot.bytes().subspan(layout().slot_bytes(), tail);
@@ -169,12 +169,12 @@ Status Core::Unpark(Sequence* s) {
   }
   s->record.emplace(s->base, std::move(chain));
   if (status.ok()) status = PutTailBack(s, parked);
-  s->parent = s->parked_parent;
-  s->parked.reset();
   if (!status.ok()) {
     ReleaseMemory(s);
     return status;
   }
+  s->parent = s->parked_parent;
+  s->parked.reset();
   stats_.resumed.fetch_add(1);
   return absl::OkStatus();
 }

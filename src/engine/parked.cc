@@ -65,7 +65,7 @@ std::vector<LandedPart> ParkedBundle::CopyTo(
     const Layout& layout, const std::function<MutableByteSpan(const BundlePart&)>& place) {
   std::vector<LandedPart> landed;
   for (const BundlePart& part : BundleParts(layout, boundary())) {
-    const ByteSpan from = BytesForTesting(part.key);
+    const ByteSpan from = BytesOf(part.key);
     if (from.size() != part.bytes) continue;
     const MutableByteSpan to = place(part).first(part.bytes);
     std::memcpy(to.data(), from.data(), from.size());
@@ -74,7 +74,7 @@ std::vector<LandedPart> ParkedBundle::CopyTo(
   return landed;
 }
 
-MutableByteSpan ParkedBundle::BytesForTesting(PartKey key) {
+MutableByteSpan ParkedBundle::BytesOf(PartKey key) {
   for (const Piece& piece : pieces_)
     if (piece.key == key) return {data_.get() + piece.offset, piece.bytes};
   return {};

@@ -58,10 +58,12 @@ class ParkedBundle {
   const Digest128& tail_digest() const { return tail_digest_; }
 
   // For fault injection: the part's bytes here; empty if it has none.
-  MutableByteSpan BytesForTesting(PartKey key);
+  MutableByteSpan BytesForTesting(PartKey key) { return BytesOf(key); }
   void DropPartForTesting(PartKey key);
+  MutableByteSpan TailForTesting() { return tail_; }
 
  private:
+  MutableByteSpan BytesOf(PartKey key);
   struct Piece {
     PartKey key;
     uint64_t offset = 0;

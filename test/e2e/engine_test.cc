@@ -123,23 +123,33 @@ TEST(EnginePrefixTest, ACancelledOneIsNotWaitedFor) {
 // A shared beginning gets a state when the second request leaves it; the third starts there.
 TEST(EnginePrefixTest, ABranchPointGetsAStateOnSecondSight) {
   const auto model = std::make_shared<FakeModel>();
-  Deployment d(model, {});
   const auto system = RandomPrompt(1, 160, 97);
-  int64_t cached[4];
-  for (size_t i = 0; i < 4; ++i) {
-    GenerateRequest r = Request(20 + i, 0, 4);
-    r.prompt = system;
-    const auto tail = RandomPrompt(30 + i, 100, 97);
-    r.prompt.insert(r.prompt.end(), tail.begin(), tail.end());
-    auto sink = d.Start(r);
-    cached[i] = sink->Wait().usage.cached_tokens;
-    EXPECT_EQ(sink->tokens(), Expected(model, r));
+  for (const std::string connector : {"", "inproc"}) {
+    SCOPED_TRACE(connector);
+    DeploymentOptions options;
+    options.connector = connector;
+    Deployment d(model, options);
+    // Who computes the prompt is who must find the beginning again.
+    const auto& stats = (connector.empty() ? d.decode() : d.prefill()).engine().stats();
+    uint64_t rows[4];
+    for (size_t i = 0; i < 4; ++i) {
+      const uint64_t before = stats.computed_rows.load();
+      GenerateRequest r = Request(20 + i, 0, 1);
+      r.prompt = system;
+      const auto tail = RandomPrompt(30 + i, 100, 97);
+      r.prompt.insert(r.prompt.end(), tail.begin(), tail.end());
+      auto sink = d.Start(r);
+      EXPECT_EQ(sink->Wait().usage.rejects, 0);
+      EXPECT_EQ(sink->tokens(), Expected(model, r));
+      rows[i] = stats.computed_rows.load() - before;
+    }
+    const uint64_t whole = connector.empty() ? 260 : 256;  // prefill leaves the tail to decode
+    EXPECT_EQ(rows[0], whole);
+    EXPECT_EQ(rows[1], whole);
+    EXPECT_EQ(rows[2], whole - 160);
+    EXPECT_EQ(rows[3], whole - 160);
+    d.ExpectNothingLeaks();
   }
-  EXPECT_EQ(cached[0], 0);
-  EXPECT_EQ(cached[1], 0);
-  EXPECT_EQ(cached[2], 160);
-  EXPECT_EQ(cached[3], 160);
-  d.ExpectNothingLeaks();
 }
 
 // No row is computed twice by a sequence that was parked, at whatever boundary it gave way.

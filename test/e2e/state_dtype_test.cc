@@ -1,6 +1,8 @@
 // Narrow recurrent state through the engine: preemption off the grid, where a tail lies behind the
 // slot, hand-off of fewer bytes, and peers of another dtype. Equality over every connector is
 // equality_test's.
+#include <atomic>
+
 #include "engine/worker.h"
 #include "gtest/gtest.h"
 #include "support/deployment.h"
@@ -32,8 +34,7 @@ Sha256 Cold(std::shared_ptr<const model::Model> model, GenerateRequest r) {
 
 class StateDType : public ::testing::TestWithParam<const char*> {
  protected:
-  std::shared_ptr<const model::Model> model_ =
-      LoadModel(std::string("short/bamba@") + GetParam());
+  std::shared_ptr<const model::Model> model_ = LoadModel(std::string("short/bamba@") + GetParam());
 };
 
 INSTANTIATE_TEST_SUITE_P(All, StateDType, ::testing::Values("bf16", "f16", "fp8_e4m3"));
@@ -73,6 +74,36 @@ TEST_P(StateDType, PreemptedOffTheGridGoesOnWithTheSameBits) {
     EXPECT_EQ(stats.computed_rows.load(), rows);
     d.ExpectNothingLeaks();
   }
+}
+
+// F25 off the grid: a tail that was damaged at rest is refused, and the sequence computes again.
+TEST_P(StateDType, ADamagedTailIsRefusedAndTheAnswerStaysRight) {
+  std::atomic<int> damaged{0};
+  DeploymentOptions options;
+  options.slots = 8;
+  options.blocks = 14;
+  options.engine.prefix_caching = false;
+  options.tweak_decode = [&](engine::WorkerOptions* o) {
+    o->on_parked = [&](engine::ParkedBundle* parked) {
+      if (parked->tail().empty()) return;
+      parked->TailForTesting()[0] ^= std::byte{1};
+      ++damaged;
+    };
+  };
+  Deployment d(model_, options);
+  std::vector<GenerateRequest> requests;
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (size_t i = 0; i < 4; ++i) {
+    requests.push_back(Request(*model_, 70 + i, 20 + i, 90));
+    sinks.push_back(d.Start(requests.back()));
+  }
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
+    EXPECT_EQ(sinks[i]->logits_hash(), Cold(model_, requests[i])) << i;
+  }
+  EXPECT_GT(damaged.load(), 0);
+  EXPECT_EQ(d.decode().engine().stats().park_rejects.load(), static_cast<uint64_t>(damaged.load()));
+  d.ExpectNothingLeaks();
 }
 
 TEST_P(StateDType, FewerBytesAreHandedOver) {
