@@ -20,48 +20,15 @@
 #include "engine/worker.h"
 #include "model/generate.h"
 #include "model/model.h"
+#include "worker_bench.h"
 
 namespace baton {
 namespace {
 
+using bench::Or;
+using bench::Sink;
+
 const MonotonicClock kClock;
-
-template <class T>
-T Or(StatusOr<T> v) {
-  if (v.ok()) return *std::move(v);
-  std::fprintf(stderr, "%s\n", std::string(v.status().message()).c_str());
-  std::exit(1);
-}
-void Or(const Status& s) {
-  if (s.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
-  std::exit(1);
-}
-
-class Sink final : public engine::GenerationSink {
- public:
-  void OnTokens(std::span<const engine::TokenEvent> events) override {
-    MutexLock lock(&mu_);
-    at.push_back(kClock.Now());
-    hash = events.back().logits_hash;
-  }
-  void OnFinish(const engine::GenerateResult&) override {
-    MutexLock lock(&mu_);
-    done_ = true;
-    cv_.NotifyAll();
-  }
-  void Wait() {
-    MutexLock lock(&mu_);
-    while (!done_) cv_.Wait(&mu_);
-  }
-  std::vector<Instant> at;
-  Sha256 hash;
-
- private:
-  Mutex mu_;
-  CondVar cv_;
-  bool done_ = false;
-};
 
 std::shared_ptr<Sink> Ask(engine::Worker& w, std::vector<TokenId> prompt, int64_t tokens) {
   engine::GenerateRequest r;

@@ -25,18 +25,15 @@
 #include "engine/worker.h"
 #include "model/generate.h"
 #include "model/model.h"
+#include "worker_bench.h"
 
 namespace baton {
 namespace {
 
-const MonotonicClock kClock;
+using bench::Or;
+using bench::Sink;
 
-template <class T>
-T Or(StatusOr<T> v) {
-  if (v.ok()) return *std::move(v);
-  std::fprintf(stderr, "%s\n", std::string(v.status().message()).c_str());
-  std::exit(1);
-}
+const MonotonicClock kClock;
 
 // The model, and when it was last at work.
 class TimedModel final : public model::Model {
@@ -65,33 +62,6 @@ class TimedModel final : public model::Model {
 
  private:
   const model::Model* inner_;
-};
-
-class Sink final : public engine::GenerationSink {
- public:
-  void OnTokens(std::span<const engine::TokenEvent> events) override {
-    MutexLock lock(&mu_);
-    if (tokens.empty()) first = kClock.Now();
-    for (const auto& e : events) tokens.push_back(e.token);
-  }
-  void OnFinish(const engine::GenerateResult& r) override {
-    MutexLock lock(&mu_);
-    result = r;
-    done_ = true;
-    cv_.NotifyAll();
-  }
-  void Wait() {
-    MutexLock lock(&mu_);
-    while (!done_) cv_.Wait(&mu_);
-  }
-  std::vector<TokenId> tokens;
-  engine::GenerateResult result;
-  Instant first{};
-
- private:
-  Mutex mu_;
-  CondVar cv_;
-  bool done_ = false;
 };
 
 struct Spans {
@@ -162,7 +132,7 @@ void Round(const model::Model& m,
   };
   spans->handoff_ms.push_back(ms(at_decode.first_start.load()));
   spans->step_ms.push_back(ms(at_decode.first_end.load()) - ms(at_decode.first_start.load()));
-  spans->token_ms.push_back(ms(sink->first.count()));
+  spans->token_ms.push_back(ms(sink->at.front().count()));
 }
 
 int Main(int rounds) {

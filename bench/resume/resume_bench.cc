@@ -18,48 +18,16 @@
 #include "engine/worker.h"
 #include "model/generate.h"
 #include "model/model.h"
+#include "worker_bench.h"
 
 namespace baton {
 namespace {
 
+using bench::Or;
+using bench::Sink;
+
 const MonotonicClock kClock;
 constexpr int64_t kSession = 4096;
-
-template <class T>
-T Or(StatusOr<T> v) {
-  if (v.ok()) return *std::move(v);
-  std::fprintf(stderr, "%s\n", std::string(v.status().message()).c_str());
-  std::exit(1);
-}
-
-class Sink final : public engine::GenerationSink {
- public:
-  void OnTokens(std::span<const engine::TokenEvent> events) override {
-    MutexLock lock(&mu_);
-    if (tokens.empty()) first = kClock.Now();
-    for (const auto& e : events) tokens.push_back(e.token);
-    hash = events.back().logits_hash;
-  }
-  void OnFinish(const engine::GenerateResult& r) override {
-    MutexLock lock(&mu_);
-    result = r;
-    done_ = true;
-    cv_.NotifyAll();
-  }
-  void Wait() {
-    MutexLock lock(&mu_);
-    while (!done_) cv_.Wait(&mu_);
-  }
-  std::vector<TokenId> tokens;
-  Sha256 hash;
-  engine::GenerateResult result;
-  Instant first{};
-
- private:
-  Mutex mu_;
-  CondVar cv_;
-  bool done_ = false;
-};
 
 struct Answer {
   std::shared_ptr<Sink> sink;
@@ -76,7 +44,7 @@ Answer Ask(engine::Worker& w, const std::vector<TokenId>& prompt) {
   const Instant start = kClock.Now();
   (void)Or(w.engine().Start(std::move(r), a.sink));
   a.sink->Wait();
-  a.first_token_ms = static_cast<double>((a.sink->first - start).count()) * 1e-6;
+  a.first_token_ms = static_cast<double>((a.sink->at.front() - start).count()) * 1e-6;
   return a;
 }
 
