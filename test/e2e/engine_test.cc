@@ -40,11 +40,10 @@ TEST_P(EngineTest, ManyRequestsOfAllLengthsGiveTheirOwnTokens) {
   options.slots = 200;
   Deployment d(model_, options);
   std::vector<GenerateRequest> requests;
-  std::vector<std::shared_ptr<Collector>> sinks;
   for (size_t i = 0; i < 60; ++i) {
     requests.push_back(Request(i, 1 + (i * 7) % 90, 1 + static_cast<int64_t>(i % 40)));
-    sinks.push_back(d.Start(requests.back()));
   }
+  const auto sinks = d.StartTogether(requests);
   for (size_t i = 0; i < sinks.size(); ++i) {
     const auto& result = sinks[i]->Wait();
     EXPECT_EQ(result.usage.rejects, 0);
@@ -60,11 +59,10 @@ TEST_P(EngineTest, ScarceMemoryPreemptsAndStillGivesTheSameTokens) {
   options.blocks = 24;
   Deployment d(model_, options);
   std::vector<GenerateRequest> requests;
-  std::vector<std::shared_ptr<Collector>> sinks;
   for (size_t i = 0; i < 12; ++i) {
     requests.push_back(Request(50 + i, 40 + 3 * i, 100));
-    sinks.push_back(d.Start(requests.back()));
   }
+  const auto sinks = d.StartTogether(requests);
   for (size_t i = 0; i < sinks.size(); ++i) {
     EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
     EXPECT_EQ(sinks[i]->tokens(), Expected(model_, requests[i])) << i;
@@ -163,13 +161,12 @@ TEST(EngineMemoryTest, AParkedSequenceComputesNothingAgain) {
     options.engine.park_bytes = park_bytes;
     Deployment d(model, options);
     std::vector<GenerateRequest> requests;
-    std::vector<std::shared_ptr<Collector>> sinks;
     uint64_t rows = 0;
     for (size_t i = 0; i < 4; ++i) {
       requests.push_back(Request(70 + i, 20 + i, 90));
       rows += requests.back().prompt.size() + 90 - 1;
-      sinks.push_back(d.Start(requests.back()));
     }
+    const auto sinks = d.StartTogether(requests);
     for (size_t i = 0; i < sinks.size(); ++i) {
       EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
       EXPECT_EQ(sinks[i]->tokens(), Expected(model, requests[i])) << i;

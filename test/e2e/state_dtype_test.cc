@@ -55,13 +55,12 @@ TEST_P(StateDType, PreemptedOffTheGridGoesOnWithTheSameBits) {
     };
     Deployment d(model_, options);
     std::vector<GenerateRequest> requests;
-    std::vector<std::shared_ptr<Collector>> sinks;
     uint64_t rows = 0;
     for (size_t i = 0; i < 4; ++i) {
       requests.push_back(Request(*model_, 70 + i, 20 + i, 90));
       rows += requests.back().prompt.size() + 90 - 1;
-      sinks.push_back(d.Start(requests.back()));
     }
+    const auto sinks = d.StartTogether(requests);
     for (size_t i = 0; i < sinks.size(); ++i) {
       EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
       EXPECT_EQ(sinks[i]->logits_hash(), Cold(model_, requests[i])) << i;
@@ -92,11 +91,10 @@ TEST_P(StateDType, ADamagedTailIsRefusedAndTheAnswerStaysRight) {
   };
   Deployment d(model_, options);
   std::vector<GenerateRequest> requests;
-  std::vector<std::shared_ptr<Collector>> sinks;
   for (size_t i = 0; i < 4; ++i) {
     requests.push_back(Request(*model_, 70 + i, 20 + i, 90));
-    sinks.push_back(d.Start(requests.back()));
   }
+  const auto sinks = d.StartTogether(requests);
   for (size_t i = 0; i < sinks.size(); ++i) {
     EXPECT_EQ(sinks[i]->Wait().reason, FinishReason::kLength) << sinks[i]->Wait().error;
     EXPECT_EQ(sinks[i]->logits_hash(), Cold(model_, requests[i])) << i;

@@ -298,8 +298,7 @@ TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
   EXPECT_EQ(Serve(d, requests[0]).outcome, cold[0]);
   LeaveMemory(d.decode());
   for (int round = 0; round < 2; ++round) {
-    std::vector<std::shared_ptr<Collector>> sinks;
-    for (const auto& r : requests) sinks.push_back(d.Start(r));
+    const auto sinks = d.StartTogether(requests);
     for (size_t i = 0; i < sinks.size(); ++i) {
       EXPECT_EQ(sinks[i]->Wait().usage.rejects, 0);
       EXPECT_EQ((Outcome{sinks[i]->tokens(), sinks[i]->logits_hash()}), cold[i]) << i;

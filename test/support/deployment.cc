@@ -150,6 +150,15 @@ std::shared_ptr<Collector> Deployment::Start(engine::GenerateRequest request,
   return sink;
 }
 
+std::vector<std::shared_ptr<Collector>> Deployment::StartTogether(
+    const std::vector<engine::GenerateRequest>& requests) {
+  std::vector<std::shared_ptr<Collector>> sinks;
+  decode_->engine().RunOnEngineThread([&](engine::Core&) {
+    for (const auto& request : requests) sinks.push_back(Start(request));
+  });
+  return sinks;
+}
+
 void Deployment::ExpectNothingLeaks() {
   for (engine::Worker* w : {prefill_.get(), decode_.get()}) {
     if (w == nullptr) continue;

@@ -64,6 +64,9 @@ class Deployment {
   // Starts the request on the decoding worker; with a connector it pulls from the prefill worker.
   std::shared_ptr<Collector> Start(engine::GenerateRequest request,
                                    std::shared_ptr<engine::Generation>* handle = nullptr);
+  // All of them before the first is admitted, so that they meet in memory on any machine.
+  std::vector<std::shared_ptr<Collector>> StartTogether(
+      const std::vector<engine::GenerateRequest>& requests);
   engine::Worker& decode() { return *decode_; }
   engine::Worker& prefill() { return *prefill_; }
   bool disaggregated() const { return prefill_ != nullptr; }
