@@ -8,6 +8,14 @@
 namespace baton::model {
 namespace {
 
+struct AttentionLayer {
+  const AttentionConfig* config;
+  const AttentionWeights* weights;
+  const KvGroup* group;
+  size_t table;    // of the group among the layout's
+  size_t ordinal;  // of this layer in the group
+};
+
 // Query rows of one kernel call: enough to reuse a KV block from cache, few enough to share work.
 constexpr int64_t kTileRows = 32;
 
@@ -23,9 +31,9 @@ void StoreToken(
   }
 }
 
-void RotateAndStore(
-    const Step& step, const AttentionLayer& layer, const RopeTable& rope, Rows q, Rows k, Rows v) {
+void RotateAndStore(const Step& step, const AttentionLayer& layer, Rows q, Rows k, Rows v) {
   const AttentionConfig& c = *layer.config;
+  const RopeTable& rope = step.rope();
   const int64_t cost = (c.heads + 3 * c.kv_heads) * c.head_dim / 2;
   for (const StepItem& item : step.items()) {
     step.For(item.tokens, cost, [&](int64_t begin, int64_t end) {
@@ -37,12 +45,69 @@ void RotateAndStore(
           for (int64_t h = 0; h < c.kv_heads; ++h)
             step.kernels().rope(k[row] + h * c.head_dim, rope.cos[row], rope.sin[row], rope.dims);
         }
-        StoreToken(layer, item.blocks[position / kBlockTokens], position % kBlockTokens, k[row],
-                   v[row]);
+        StoreToken(layer, item.Blocks(layer.table)[position / kBlockTokens],
+                   position % kBlockTokens, k[row], v[row]);
       }
     });
   }
 }
+
+int64_t AttentionScratch(const AttentionConfig& c, int64_t rows) {
+  return 2 * Arena::Rounded(rows * c.heads * c.head_dim) +
+         2 * Arena::Rounded(rows * c.kv_heads * c.head_dim);
+}
+
+void RunAttention(const Step& step, const AttentionLayer& layer, Rows x, Rows y, int64_t rows) {
+  const AttentionConfig& c = *layer.config;
+  const AttentionWeights& w = *layer.weights;
+  const ArenaScope scope(&step.arena());
+  const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  const Rows q{step.arena().Take(rows * q_width), q_width};
+  const Rows out{step.arena().Take(rows * q_width), q_width};
+  const Rows k{step.arena().Take(rows * kv_width), kv_width};
+  const Rows v{step.arena().Take(rows * kv_width), kv_width};
+  const LinearJob jobs[] = {{&w.q, x, rows, q}, {&w.k, x, rows, k}, {&w.v, x, rows, v}};
+  RunLinears(step, jobs);
+  RotateAndStore(step, layer, q, k, v);
+
+  const int64_t group = c.heads / c.kv_heads;
+  const std::vector<RowTile>& tiles = step.work().tiles;
+  int64_t work = 0;
+  for (const StepItem& item : step.items())
+    work += item.tokens * (item.position + item.tokens) * q_width / 16;
+  step.ForEach(static_cast<int64_t>(tiles.size()) * c.kv_heads, work, [&](int64_t i) {
+    const RowTile& tile = tiles[i / c.kv_heads];
+    const int64_t head = i % c.kv_heads;
+    const StepItem& item = step.items()[tile.item];
+    const int64_t row = item.row0 + tile.begin;
+    step.kernels().attention(kernel::AttentionArgs{
+        .blocks = item.Blocks(layer.table),
+        .k_offset = static_cast<int64_t>(layer.group->KOffset(layer.ordinal, head)),
+        .v_offset = static_cast<int64_t>(layer.group->VOffset(layer.ordinal, head)),
+        .head_dim = c.head_dim,
+        .group = group,
+        .rows = tile.rows,
+        .first_len = item.position + tile.begin + 1,
+        .scale = c.scale,
+        .q = q[row] + head * group * c.head_dim,
+        .ldq = q_width,
+        .out = out[row] + head * group * c.head_dim,
+        .ldo = q_width});
+  });
+  RunLinear(step, {&w.o, out, rows, y});
+}
+
+class AttentionBlock final : public MixerBlock {
+ public:
+  explicit AttentionBlock(const AttentionLayer& layer) : layer_(layer) {}
+  int64_t Scratch(int64_t rows) const override { return AttentionScratch(*layer_.config, rows); }
+  void Run(const Step& step, Rows x, Rows y, int64_t rows) const override {
+    RunAttention(step, layer_, x, y, rows);
+  }
+
+ private:
+  AttentionLayer layer_;
+};
 
 }  // namespace
 
@@ -109,54 +174,28 @@ void PlanAttention(Workspace::Impl* work) {
   }
 }
 
-int64_t AttentionScratch(const AttentionConfig& c, int64_t rows) {
-  return 2 * Arena::Rounded(rows * c.heads * c.head_dim) +
-         2 * Arena::Rounded(rows * c.kv_heads * c.head_dim);
+std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place,
+                                          const AttentionWeights& weights) {
+  const std::vector<KvGroup>& groups = place.layout->groups();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& layers = groups[g].layers;
+    const auto it = std::find(layers.begin(), layers.end(), place.layer);
+    if (it == layers.end()) continue;
+    const size_t ordinal = static_cast<size_t>(it - layers.begin());
+    return std::make_unique<AttentionBlock>(
+        AttentionLayer{&*place.config->attention, &weights, &groups[g], g, ordinal});
+  }
+  BATON_CHECK(false);  // the layout was built from this config
+  return nullptr;
 }
 
-void RunAttention(const Step& step,
-                  const AttentionLayer& layer,
-                  const RopeTable& rope,
-                  Rows x,
-                  Rows y,
-                  int64_t rows) {
-  const AttentionConfig& c = *layer.config;
-  const AttentionWeights& w = *layer.weights;
-  const ArenaScope scope(&step.arena());
-  const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
-  const Rows q{step.arena().Take(rows * q_width), q_width};
-  const Rows out{step.arena().Take(rows * q_width), q_width};
-  const Rows k{step.arena().Take(rows * kv_width), kv_width};
-  const Rows v{step.arena().Take(rows * kv_width), kv_width};
-  const LinearJob jobs[] = {{&w.q, x, rows, q}, {&w.k, x, rows, k}, {&w.v, x, rows, v}};
-  RunLinears(step, jobs);
-  RotateAndStore(step, layer, rope, q, k, v);
-
-  const int64_t group = c.heads / c.kv_heads;
-  const std::vector<RowTile>& tiles = step.work().tiles;
-  int64_t work = 0;
-  for (const StepItem& item : step.items())
-    work += item.tokens * (item.position + item.tokens) * q_width / 16;
-  step.ForEach(static_cast<int64_t>(tiles.size()) * c.kv_heads, work, [&](int64_t i) {
-    const RowTile& tile = tiles[i / c.kv_heads];
-    const int64_t head = i % c.kv_heads;
-    const StepItem& item = step.items()[tile.item];
-    const int64_t row = item.row0 + tile.begin;
-    step.kernels().attention(kernel::AttentionArgs{
-        .blocks = item.blocks,
-        .k_offset = static_cast<int64_t>(layer.group->KOffset(layer.ordinal, head)),
-        .v_offset = static_cast<int64_t>(layer.group->VOffset(layer.ordinal, head)),
-        .head_dim = c.head_dim,
-        .group = group,
-        .rows = tile.rows,
-        .first_len = item.position + tile.begin + 1,
-        .scale = c.scale,
-        .q = q[row] + head * group * c.head_dim,
-        .ldq = q_width,
-        .out = out[row] + head * group * c.head_dim,
-        .ldo = q_width});
-  });
-  RunLinear(step, {&w.o, out, rows, y});
+MixerCost AttentionCost(const AttentionConfig& c, int64_t hidden) {
+  MixerCost cost;
+  cost.per_token =
+      2 * 2 * (Product(hidden, c.heads * c.head_dim) + Product(hidden, c.kv_heads * c.head_dim));
+  // Scores and values, each 2 per head element, over n / 2 keys on average.
+  cost.per_token_pair = 2 * Product(c.heads, c.head_dim);
+  return cost;
 }
 
 }  // namespace baton::model

@@ -6,10 +6,12 @@
 #define BATON_MODEL_ATTENTION_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "identity/layout.h"
 #include "model/config.h"
+#include "model/mixer.h"
 #include "model/step.h"
 #include "model/weights.h"
 
@@ -18,11 +20,6 @@ namespace baton::model {
 // Rotation frequencies, [dims / 2]: theta^(-2i / dims), scaled as the config says.
 std::vector<float> RopeFrequencies(const RopeConfig& rope);
 
-// cos and sin of every row of a step, [rows][dims / 2] each; empty without rotation.
-struct RopeTable {
-  Rows cos, sin;
-  int64_t dims = 0;
-};
 int64_t RopeScratch(const AttentionConfig& config, int64_t rows);
 // `frequencies` empty: an empty table.
 RopeTable BuildRopeTable(const Step& step, const std::vector<float>& frequencies, int64_t rows);
@@ -30,21 +27,8 @@ RopeTable BuildRopeTable(const Step& step, const std::vector<float>& frequencies
 // Cuts the items of `work` into runs of rows for the attention loop; once per step.
 void PlanAttention(Workspace::Impl* work);
 
-struct AttentionLayer {
-  const AttentionConfig* config;
-  const AttentionWeights* weights;
-  const KvGroup* group;
-  size_t ordinal;  // of this layer in the group
-};
-
-int64_t AttentionScratch(const AttentionConfig& config, int64_t rows);
-// y = the layer's output for normed input x, all rows of the step.
-void RunAttention(const Step& step,
-                  const AttentionLayer& layer,
-                  const RopeTable& rope,
-                  Rows x,
-                  Rows y,
-                  int64_t rows);
+std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place, const AttentionWeights& weights);
+MixerCost AttentionCost(const AttentionConfig& config, int64_t hidden);
 
 }  // namespace baton::model
 

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "model/attention.h"
 #include "model/embedding.h"
 #include "model/linear.h"
-#include "model/mlp.h"
-#include "model/model_layout.h"
-#include "model/state_form.h"
+#include "model/mixer.h"
+#include "model/residual_layer.h"
 
 namespace baton::model {
 namespace {
@@ -60,34 +60,17 @@ Decoder::Decoder(Parts parts) : parts_(std::move(parts)) {
   const ModelConfig& c = parts_.config;
   if (c.attention.has_value() && c.attention->rope.has_value())
     rope_frequencies_ = RopeFrequencies(*c.attention->rope);
-  size_t ordinal = 0;
-  uint64_t tail = parts_.layout.slot_bytes();
+  const uint64_t slot_bytes = parts_.layout.slot_bytes();
+  MixerPlace place{&c, &parts_.layout, 0, parts_.state_dtype, slot_bytes};
   for (uint32_t i = 0; i < c.layers.size(); ++i) {
     const LayerWeights& w = parts_.weights.layers[i];
-    LayerRuntime& layer = layers_.emplace_back();
-    if (c.layers[i].mixer == Mixer::kAttention) {
-      layer.attention =
-          AttentionLayer{&*c.attention, &*w.attention, &parts_.layout.groups()[0], ordinal++};
-      continue;
-    }
-    const StatePart& conv = parts_.layout.parts()[*parts_.layout.FindPart(i, kConvComponent)];
-    const StatePart& ssm = parts_.layout.parts()[*parts_.layout.FindPart(i, kSsmComponent)];
-    if (c.layers[i].mixer == Mixer::kMamba2) {
-      layer.mamba2 = Mamba2Layer{&*c.mamba2, &*w.mamba2, c.rms_norm_eps, conv.offset, ssm.offset};
-      if (parts_.state_dtype != kernel::StateDType::kF32) {
-        const auto scale = parts_.layout.FindPart(i, kScaleComponent);
-        layer.mamba2->narrow =
-            NarrowMamba2{parts_.state_dtype, RoundingOf(parts_.state_dtype), i,
-                         scale.has_value() ? parts_.layout.parts()[*scale].offset : 0, tail};
-        tail += LayerTailBytes(*c.mamba2);
-      }
-    } else {
-      layer.mamba1 = Mamba1Layer{&*c.mamba1, &*w.mamba1, c.rms_norm_eps, conv.offset, ssm.offset};
-    }
+    place.layer = i;
+    layers_.push_back(
+        std::make_unique<ResidualLayer>(c, w, MakeMixer(c.layers[i].mixer, place, w)));
+    place.tail_offset += MixerTailBytes(c.layers[i].mixer, c, parts_.state_dtype);
   }
   weight_bytes_ = WeightBytes(parts_.weights);
-  slot_tail_bytes_ = SlotTailBytes(c, parts_.state_dtype);
-  BATON_CHECK(tail == parts_.layout.slot_bytes() + slot_tail_bytes_);
+  slot_tail_bytes_ = place.tail_offset - slot_bytes;
 }
 
 Status Decoder::Validate(std::span<const BatchItem> batch, Workspace::Impl* work) const {
@@ -147,9 +130,9 @@ void Decoder::Plan(std::span<const BatchItem> batch, Workspace::Impl* work) cons
     s.tokens = static_cast<int64_t>(item.tokens.size());
     s.position = item.position;
     s.slot = item.slot;
-    if (!item.blocks.empty()) {
+    for (const auto& table : item.blocks) {
       for (int64_t b = 0; b < BlocksFor(s.position + s.tokens); ++b)
-        work->blocks.push_back(reinterpret_cast<float*>(item.blocks[0][b]));
+        work->blocks.push_back(reinterpret_cast<float*>(table[b]));
     }
     const int64_t wanted = item.logits_mode == LogitsMode::kNone   ? 0
                            : item.logits_mode == LogitsMode::kLast ? 1
@@ -160,12 +143,17 @@ void Decoder::Plan(std::span<const BatchItem> batch, Workspace::Impl* work) cons
     }
     row += s.tokens;
   }
-  // The table has stopped growing: its addresses are final.
+  // The vectors have stopped growing: their addresses are final.
+  const size_t groups = parts_.layout.groups().size();
+  work->tables.resize(batch.size() * groups);
   float* const* next = work->blocks.data();
   for (size_t i = 0; i < batch.size(); ++i) {
-    if (batch[i].blocks.empty()) continue;
-    work->items[i].blocks = next;
-    next += BlocksFor(work->items[i].position + work->items[i].tokens);
+    StepItem& s = work->items[i];
+    s.tables = work->tables.data() + i * groups;
+    for (size_t g = 0; g < groups; ++g) {
+      work->tables[i * groups + g] = next;
+      next += BlocksFor(s.position + s.tokens);
+    }
   }
   PlanAttention(work);
 }
@@ -173,11 +161,7 @@ void Decoder::Plan(std::span<const BatchItem> batch, Workspace::Impl* work) cons
 Status Decoder::ReserveScratch(Workspace::Impl* work, int64_t rows) const {
   const ModelConfig& c = parts_.config;
   int64_t block = std::min<int64_t>(kLogitRowsMax, rows) * c.vocab_size;
-  if (c.attention.has_value()) block = std::max(block, AttentionScratch(*c.attention, rows));
-  if (c.mamba2.has_value()) block = std::max(block, Mamba2Scratch(*c.mamba2, rows));
-  if (c.mamba1.has_value()) block = std::max(block, Mamba1Scratch(*c.mamba1, rows));
-  if (c.mlp.has_value()) block = std::max(block, MlpScratch(*c.mlp, rows));
-  if (c.moe.has_value()) block = std::max(block, MoeScratch(*c.moe, c.hidden_size, rows));
+  for (const auto& layer : layers_) block = std::max(block, layer->Scratch(rows));
   const int64_t rope = c.attention.has_value() ? RopeScratch(*c.attention, rows) : 0;
   return work->arena.Reserve(3 * Arena::Rounded(rows * c.hidden_size) + rope +
                              Arena::Rounded(block));
@@ -198,45 +182,6 @@ void Decoder::Embed(const Step& step,
   }
 }
 
-void Decoder::AddAndNorm(const Step& step,
-                         const std::vector<float>& norm,
-                         bool add,
-                         const Hidden& hidden) const {
-  const ModelConfig& c = parts_.config;
-  step.For(hidden.rows, c.hidden_size / 4, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      if (add)
-        step.kernels().add_scaled(hidden.y[r], c.residual_multiplier, c.hidden_size, hidden.h[r]);
-      step.kernels().rms_norm(hidden.h[r], norm.data(), c.hidden_size, c.rms_norm_eps, hidden.x[r]);
-    }
-  });
-}
-
-void Decoder::RunMixer(const Step& step,
-                       size_t layer,
-                       const RopeTable& rope,
-                       const Hidden& hidden) const {
-  const LayerRuntime& l = layers_[layer];
-  if (l.attention.has_value()) {
-    RunAttention(step, *l.attention, rope, hidden.x, hidden.y, hidden.rows);
-  } else if (l.mamba2.has_value()) {
-    RunMamba2(step, *l.mamba2, hidden.x, hidden.y, hidden.rows);
-  } else {
-    RunMamba1(step, *l.mamba1, hidden.x, hidden.y, hidden.rows);
-  }
-}
-
-void Decoder::RunFfn(const Step& step, size_t layer, const Hidden& hidden) const {
-  const LayerWeights& w = parts_.weights.layers[layer];
-  if (w.mlp.has_value()) {
-    RunMlp(step, *w.mlp, hidden.x, hidden.y, hidden.rows);
-  } else {
-    for (int64_t r = 0; r < hidden.rows; ++r)
-      std::fill_n(hidden.y[r], parts_.config.hidden_size, 0.0f);
-  }
-  if (w.moe.has_value()) AddMoe(step, *parts_.config.moe, *w.moe, hidden.x, hidden.y, hidden.rows);
-}
-
 void Decoder::KeepLogitRows(const Step& step, Hidden* hidden) const {
   const std::vector<int64_t>& kept = step.work().logit_rows;
   const size_t bytes = static_cast<size_t>(parts_.config.hidden_size) * sizeof(float);
@@ -249,19 +194,16 @@ void Decoder::KeepLogitRows(const Step& step, Hidden* hidden) const {
   hidden->rows = static_cast<int64_t>(kept.size());
 }
 
-void Decoder::RunLayers(const Step& step, const RopeTable& rope, Hidden* hidden) const {
+void Decoder::RunLayers(const Step& step, Hidden* hidden) const {
   const size_t n = layers_.size();
   for (size_t i = 0; i < n; ++i) {
-    const LayerWeights& w = parts_.weights.layers[i];
-    AddAndNorm(step, w.mixer_norm, i > 0, *hidden);
-    RunMixer(step, i, rope, *hidden);
+    layers_[i]->Mix(step, hidden);
     // After the last mixer, rows without logits influence nothing any more.
     if (i + 1 == n) KeepLogitRows(step, hidden);
     if (hidden->rows == 0) return;
-    AddAndNorm(step, w.ffn_norm, true, *hidden);
-    RunFfn(step, i, *hidden);
+    layers_[i]->Feed(step, hidden);
   }
-  AddAndNorm(step, parts_.weights.final_norm, true, *hidden);
+  AddAndNorm(step, NormRef{&parts_.weights.final_norm, parts_.config.rms_norm_eps}, hidden);
 }
 
 void Decoder::Logits(const Step& step, const Hidden& hidden) const {
@@ -295,11 +237,12 @@ Status Decoder::Forward(std::span<const BatchItem> batch,
   const Step step(*parts_.kernels, pool, work);
   Hidden hidden;
   hidden.rows = rows;
+  hidden.width = width;
   for (Rows* r : {&hidden.h, &hidden.x, &hidden.y})
     *r = Rows{work->arena.Take(rows * width), width};
   Embed(step, batch, hidden);
-  const RopeTable rope = BuildRopeTable(step, rope_frequencies_, rows);
-  RunLayers(step, rope, &hidden);
+  work->rope = BuildRopeTable(step, rope_frequencies_, rows);
+  RunLayers(step, &hidden);
   Logits(step, hidden);
   return absl::OkStatus();
 }

@@ -3,10 +3,19 @@
 #include <limits>
 
 #include "model/linear.h"
+#include "model/model_layout.h"
 #include "model/recurrent.h"
 
 namespace baton::model {
 namespace {
+
+struct Mamba1Layer {
+  const Mamba1Config* config;
+  const Mamba1Weights* weights;
+  float rms_norm_eps;
+  uint64_t conv_offset;  // bytes from the start of the slot
+  uint64_t ssm_offset;
+};
 
 // Normalises the three parts dt_r | B | C of each row in place of the raw projection.
 void NormParts(const Step& step, const Mamba1Layer& layer, Rows raw, Rows normed, int64_t rows) {
@@ -56,8 +65,6 @@ void AdvanceState(
   });
 }
 
-}  // namespace
-
 int64_t Mamba1Scratch(const Mamba1Config& c, int64_t rows) {
   return Arena::Rounded(rows * 2 * c.inner) + 3 * Arena::Rounded(rows * c.inner) +
          2 * Arena::Rounded(rows * (c.dt_rank + 2 * c.state));
@@ -94,6 +101,38 @@ void RunMamba1(const Step& step, const Mamba1Layer& layer, Rows x, Rows y, int64
       step.kernels().silu_mul(proj[r] + c.inner, mixed[r], c.inner, mixed[r]);
   });
   RunLinear(step, {&w.out, mixed, rows, y});
+}
+
+class Mamba1Block final : public MixerBlock {
+ public:
+  explicit Mamba1Block(const Mamba1Layer& layer) : layer_(layer) {}
+  int64_t Scratch(int64_t rows) const override { return Mamba1Scratch(*layer_.config, rows); }
+  void Run(const Step& step, Rows x, Rows y, int64_t rows) const override {
+    RunMamba1(step, layer_, x, y, rows);
+  }
+
+ private:
+  Mamba1Layer layer_;
+};
+
+}  // namespace
+
+std::unique_ptr<MixerBlock> MakeMamba1(const MixerPlace& place, const Mamba1Weights& weights) {
+  return std::make_unique<Mamba1Block>(
+      Mamba1Layer{&*place.config->mamba1, &weights, place.config->rms_norm_eps,
+                  place.Part(kConvComponent), place.Part(kSsmComponent)});
+}
+
+void AddMamba1Parts(const Mamba1Config& c, uint32_t layer, LayoutSpec* spec) {
+  spec->parts.push_back(ConvPart(layer, c.conv_width, c.inner));
+  spec->parts.push_back(SsmPart(layer, {c.state, c.inner}, "N,I"));
+}
+
+double Mamba1Cost(const Mamba1Config& c, int64_t hidden) {
+  const double matrices = Product(hidden, 2 * c.inner) + Product(c.inner, c.dt_rank + 2 * c.state) +
+                          Product(c.dt_rank, c.inner) + Product(c.inner, hidden);
+  const double conv = Product(c.conv_width, c.inner);
+  return 2 * (matrices + conv) + 6 * Product(c.inner, c.state);
 }
 
 }  // namespace baton::model

@@ -3,23 +3,18 @@
 #define BATON_MODEL_MAMBA1_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "model/config.h"
-#include "model/step.h"
+#include "model/mixer.h"
 #include "model/weights.h"
 
 namespace baton::model {
 
-struct Mamba1Layer {
-  const Mamba1Config* config;
-  const Mamba1Weights* weights;
-  float rms_norm_eps;
-  uint64_t conv_offset;  // bytes from the start of the slot
-  uint64_t ssm_offset;
-};
-
-int64_t Mamba1Scratch(const Mamba1Config& config, int64_t rows);
-void RunMamba1(const Step& step, const Mamba1Layer& layer, Rows x, Rows y, int64_t rows);
+std::unique_ptr<MixerBlock> MakeMamba1(const MixerPlace& place, const Mamba1Weights& weights);
+void AddMamba1Parts(const Mamba1Config& config, uint32_t layer, LayoutSpec* spec);
+// Operations of one token.
+double Mamba1Cost(const Mamba1Config& config, int64_t hidden);
 
 }  // namespace baton::model
 

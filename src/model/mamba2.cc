@@ -2,7 +2,9 @@
 
 #include "model/linear.h"
 #include "model/mamba2_narrow.h"
+#include "model/model_layout.h"
 #include "model/recurrent.h"
+#include "model/state_form.h"
 
 namespace baton::model {
 namespace {
@@ -54,8 +56,7 @@ void AdvanceState(
   });
 }
 
-}  // namespace
-
+// Enough for either form of state.
 int64_t Mamba2Scratch(const Mamba2Config& c, int64_t rows) {
   return Arena::Rounded(rows * c.in_proj()) + Arena::Rounded(rows * c.conv_channels()) +
          2 * Arena::Rounded(rows * c.heads) + 2 * Arena::Rounded(rows * c.inner()) +
@@ -91,6 +92,49 @@ void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64
     }
   });
   RunLinear(step, {&w.out, gated, rows, y});
+}
+
+class Mamba2Block final : public MixerBlock {
+ public:
+  explicit Mamba2Block(const Mamba2Layer& layer) : layer_(layer) {}
+  int64_t Scratch(int64_t rows) const override { return Mamba2Scratch(*layer_.config, rows); }
+  void Run(const Step& step, Rows x, Rows y, int64_t rows) const override {
+    RunMamba2(step, layer_, x, y, rows);
+  }
+
+ private:
+  Mamba2Layer layer_;
+};
+
+}  // namespace
+
+std::unique_ptr<MixerBlock> MakeMamba2(const MixerPlace& place, const Mamba2Weights& weights) {
+  Mamba2Layer layer{&*place.config->mamba2, &weights, place.config->rms_norm_eps,
+                    place.Part(kConvComponent), place.Part(kSsmComponent)};
+  if (place.state_dtype != kernel::StateDType::kF32) {
+    const bool scaled = place.state_dtype == kernel::StateDType::kF8E4M3;
+    layer.narrow = NarrowMamba2{place.state_dtype, RoundingOf(place.state_dtype), place.layer,
+                                scaled ? place.Part(kScaleComponent) : 0, place.tail_offset};
+  }
+  return std::make_unique<Mamba2Block>(layer);
+}
+
+void AddMamba2Parts(const Mamba2Config& c,
+                    uint32_t layer,
+                    kernel::StateDType state,
+                    LayoutSpec* spec) {
+  spec->parts.push_back(ConvPart(layer, c.conv_width, c.conv_channels()));
+  spec->parts.push_back(SsmPart(layer, {c.heads, c.state, c.head_dim}, "H,N,P"));
+  spec->parts.back().dtype = ElementOf(state);
+  if (state == kernel::StateDType::kF8E4M3)
+    spec->parts.push_back(ScalePart(layer, {c.heads, c.state}));
+}
+
+double Mamba2Cost(const Mamba2Config& c, int64_t hidden) {
+  const double matrices = Product(hidden, c.in_proj()) + Product(c.inner(), hidden);
+  const double conv = Product(c.conv_width, c.conv_channels());
+  // Decay, outer product and its addition, then the read-out: 5 per element of the state.
+  return 2 * (matrices + conv) + 5 * Product(c.inner(), c.state);
 }
 
 }  // namespace baton::model

@@ -5,9 +5,11 @@
 #define BATON_MODEL_MAMBA2_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "model/config.h"
+#include "model/mixer.h"
 #include "model/step.h"
 #include "model/weights.h"
 
@@ -31,9 +33,13 @@ struct Mamba2Layer {
   std::optional<NarrowMamba2> narrow = std::nullopt;
 };
 
-// Enough for either form of state.
-int64_t Mamba2Scratch(const Mamba2Config& config, int64_t rows);
-void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64_t rows);
+std::unique_ptr<MixerBlock> MakeMamba2(const MixerPlace& place, const Mamba2Weights& weights);
+void AddMamba2Parts(const Mamba2Config& config,
+                    uint32_t layer,
+                    kernel::StateDType state,
+                    LayoutSpec* spec);
+// Operations of one token.
+double Mamba2Cost(const Mamba2Config& config, int64_t hidden);
 
 }  // namespace baton::model
 

@@ -4,10 +4,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "identity/element_f8.h"
+#include "model/mixer.h"
 #include "model/state_form.h"
 
 namespace baton::model {
 namespace {
+
+// What else must agree between peers of a narrow state, and may not be guessed from its type.
+std::string ExtraOf(kernel::StateDType state) {
+  if (state == kernel::StateDType::kF32) return "tp=0/1";
+  const bool nearest = RoundingOf(state) == kernel::Rounding::kNearest;
+  return absl::StrCat("tp=0/1 state=", std::string(kernel::StateDTypeName(state)),
+                      " rounded once per grid step, ", nearest ? "to nearest even" : "stochastic");
+}
+
+}  // namespace
 
 StatePart ConvPart(uint32_t layer, int64_t width, int64_t channels) {
   StatePart part;
@@ -18,7 +29,16 @@ StatePart ConvPart(uint32_t layer, int64_t width, int64_t channels) {
   return part;
 }
 
-ElementType TypeOf(kernel::StateDType state) {
+StatePart SsmPart(uint32_t layer, std::vector<int64_t> shape, const char* axes) {
+  StatePart part;
+  part.layer = layer;
+  part.component = kSsmComponent;
+  part.shape = std::move(shape);
+  part.axes = axes;
+  return part;
+}
+
+ElementType ElementOf(kernel::StateDType state) {
   switch (state) {
     case kernel::StateDType::kBF16:
       return ElementType::kBF16;
@@ -42,25 +62,6 @@ StatePart ScalePart(uint32_t layer, std::vector<int64_t> shape) {
   return part;
 }
 
-// What else must agree between peers of a narrow state, and may not be guessed from its type.
-std::string ExtraOf(kernel::StateDType state) {
-  if (state == kernel::StateDType::kF32) return "tp=0/1";
-  const bool nearest = RoundingOf(state) == kernel::Rounding::kNearest;
-  return absl::StrCat("tp=0/1 state=", std::string(kernel::StateDTypeName(state)),
-                      " rounded once per grid step, ", nearest ? "to nearest even" : "stochastic");
-}
-
-StatePart SsmPart(uint32_t layer, std::vector<int64_t> shape, const char* axes) {
-  StatePart part;
-  part.layer = layer;
-  part.component = kSsmComponent;
-  part.shape = std::move(shape);
-  part.axes = axes;
-  return part;
-}
-
-}  // namespace
-
 StatusOr<Layout> BuildLayout(const ModelConfig& config,
                              const Sha256& numerics_tag,
                              kernel::StateDType state) {
@@ -71,26 +72,8 @@ StatusOr<Layout> BuildLayout(const ModelConfig& config,
   KvGroup group;
   group.name = "full";
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
-    switch (config.layers[i].mixer) {
-      case Mixer::kAttention:
-        group.layers.push_back(i);
-        break;
-      case Mixer::kMamba2: {
-        const Mamba2Config& m = *config.mamba2;
-        spec.parts.push_back(ConvPart(i, m.conv_width, m.conv_channels()));
-        spec.parts.push_back(SsmPart(i, {m.heads, m.state, m.head_dim}, "H,N,P"));
-        spec.parts.back().dtype = TypeOf(state);
-        if (state == kernel::StateDType::kF8E4M3)
-          spec.parts.push_back(ScalePart(i, {m.heads, m.state}));
-        break;
-      }
-      case Mixer::kMamba1: {
-        const Mamba1Config& m = *config.mamba1;
-        spec.parts.push_back(ConvPart(i, m.conv_width, m.inner));
-        spec.parts.push_back(SsmPart(i, {m.state, m.inner}, "N,I"));
-        break;
-      }
-    }
+    if (config.layers[i].mixer == Mixer::kAttention) group.layers.push_back(i);
+    AddStateParts(config.layers[i].mixer, config, i, state, &spec);
   }
   if (!group.layers.empty()) {
     group.kv_heads = static_cast<uint32_t>(config.attention->kv_heads);

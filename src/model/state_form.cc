@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernel/kernels.h"
+#include "model/mixer.h"
 
 namespace baton::model {
 
@@ -31,8 +32,10 @@ Status CheckStateDType(const ModelConfig& config, kernel::StateDType dtype) {
 }
 
 uint64_t SlotTailBytes(const ModelConfig& config, kernel::StateDType dtype) {
-  if (dtype == kernel::StateDType::kF32 || !config.mamba2.has_value()) return 0;
-  return static_cast<uint64_t>(config.CountMixers(Mixer::kMamba2)) * LayerTailBytes(*config.mamba2);
+  uint64_t bytes = 0;
+  for (const LayerConfig& layer : config.layers)
+    bytes += MixerTailBytes(layer.mixer, config, dtype);
+  return bytes;
 }
 
 }  // namespace baton::model

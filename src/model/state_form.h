@@ -30,9 +30,7 @@ constexpr kernel::Rounding RoundingOf(kernel::StateDType dtype) {
 Status CheckStateDType(const ModelConfig& config, kernel::StateDType dtype);
 
 // f32 values of one token in the tail of a Mamba-2 layer: dt * x [H*P] | B [G*N] | decay [H].
-inline int64_t TailRow(const Mamba2Config& c) {
-  return c.inner() + c.groups * c.state + c.heads;
-}
+inline int64_t TailRow(const Mamba2Config& c) { return c.inner() + c.groups * c.state + c.heads; }
 // Bytes of one Mamba-2 layer's tail, a multiple of 64.
 inline uint64_t LayerTailBytes(const Mamba2Config& c) {
   return (static_cast<uint64_t>(kTailTokens * TailRow(c)) * sizeof(float) + 63) / 64 * 64;

@@ -46,14 +46,29 @@ class Arena {
   int64_t used_ = 0;
 };
 
+// `rows` rows of `width` floats, `stride` apart.
+struct Rows {
+  float* data = nullptr;
+  int64_t stride = 0;
+  float* operator[](int64_t row) const { return data + row * stride; }
+};
+
+// cos and sin of every row of a step, [rows][dims / 2] each; empty without rotation.
+struct RopeTable {
+  Rows cos, sin;
+  int64_t dims = 0;
+};
+
 // The rows of one sequence in this step.
 struct StepItem {
   int64_t row0 = 0;
   int64_t tokens = 0;
   int64_t position = 0;
   std::byte* slot = nullptr;
-  float* const* blocks = nullptr;  // of the one KV group; null without attention
+  float* const* const* tables = nullptr;  // one per KV group
 
+  // Block table of a KV group: block b holds positions from 16 * b.
+  float* const* Blocks(size_t group) const { return tables[group]; }
   float* State(uint64_t offset) const { return reinterpret_cast<float*>(slot + offset); }
 };
 
@@ -67,8 +82,9 @@ struct RowTile {
 struct Workspace::Impl {
   Arena arena;
   std::vector<StepItem> items;
-  std::vector<float*> blocks;  // of all items
-  std::vector<RowTile> tiles;  // attention rows
+  std::vector<float*> blocks;         // of all items and groups
+  std::vector<float* const*> tables;  // [items][groups]
+  std::vector<RowTile> tiles;         // attention rows
   std::vector<int64_t> logit_rows;
   std::vector<float*> logit_out;
   std::vector<const void*> slots;  // sorted, to find a slot given twice
@@ -76,6 +92,7 @@ struct Workspace::Impl {
   std::vector<int32_t> chosen;
   std::vector<int64_t> expert_begin, expert_next;
   std::vector<int64_t> gathered_row, row_slot;
+  RopeTable rope;
 };
 
 class Step {
@@ -87,6 +104,7 @@ class Step {
   Workspace::Impl& work() const { return *work_; }
   Arena& arena() const { return work_->arena; }
   const std::vector<StepItem>& items() const { return work_->items; }
+  const RopeTable& rope() const { return work_->rope; }
   int threads() const { return pool_ == nullptr ? 1 : pool_->threads(); }
 
   // fn(i) for each i in [0, n), each its own piece. `work` is a guess of the whole in nanoseconds.
@@ -142,13 +160,6 @@ class ArenaScope {
  private:
   Arena* arena_;
   int64_t used_;
-};
-
-// `rows` rows of `width` floats, `stride` apart.
-struct Rows {
-  float* data = nullptr;
-  int64_t stride = 0;
-  float* operator[](int64_t row) const { return data + row * stride; }
 };
 
 }  // namespace baton::model

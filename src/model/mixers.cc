@@ -1,0 +1,65 @@
+// The one place that knows all kinds of mixer. A new kind is its own file, with its block, state
+// parts and cost, and a case in each function here.
+#include <string_view>
+
+#include "model/attention.h"
+#include "model/mamba1.h"
+#include "model/mamba2.h"
+#include "model/mixer.h"
+#include "model/state_form.h"
+
+namespace baton::model {
+
+uint64_t MixerPlace::Part(std::string_view component) const {
+  return layout->parts()[*layout->FindPart(layer, component)].offset;
+}
+
+std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
+                                      const MixerPlace& place,
+                                      const LayerWeights& weights) {
+  switch (mixer) {
+    case Mixer::kAttention:
+      return MakeAttention(place, *weights.attention);
+    case Mixer::kMamba2:
+      return MakeMamba2(place, *weights.mamba2);
+    case Mixer::kMamba1:
+      return MakeMamba1(place, *weights.mamba1);
+  }
+  return nullptr;
+}
+
+void AddStateParts(Mixer mixer,
+                   const ModelConfig& config,
+                   uint32_t layer,
+                   kernel::StateDType state,
+                   LayoutSpec* spec) {
+  switch (mixer) {
+    case Mixer::kAttention:
+      break;
+    case Mixer::kMamba2:
+      AddMamba2Parts(*config.mamba2, layer, state, spec);
+      break;
+    case Mixer::kMamba1:
+      AddMamba1Parts(*config.mamba1, layer, spec);
+      break;
+  }
+}
+
+uint64_t MixerTailBytes(Mixer mixer, const ModelConfig& config, kernel::StateDType state) {
+  if (state == kernel::StateDType::kF32 || mixer != Mixer::kMamba2) return 0;
+  return LayerTailBytes(*config.mamba2);
+}
+
+MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {
+  switch (mixer) {
+    case Mixer::kAttention:
+      return AttentionCost(*config.attention, config.hidden_size);
+    case Mixer::kMamba2:
+      return MixerCost{Mamba2Cost(*config.mamba2, config.hidden_size)};
+    case Mixer::kMamba1:
+      return MixerCost{Mamba1Cost(*config.mamba1, config.hidden_size)};
+  }
+  return {};
+}
+
+}  // namespace baton::model

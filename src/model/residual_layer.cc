@@ -1,0 +1,55 @@
+#include "model/residual_layer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/mlp.h"
+
+namespace baton::model {
+
+FeedForward::FeedForward(const ModelConfig& config, const LayerWeights& weights)
+    : config_(config), weights_(weights) {}
+
+int64_t FeedForward::Scratch(int64_t rows) const {
+  int64_t floats = 0;
+  if (weights_.mlp.has_value()) floats = MlpScratch(*config_.mlp, rows);
+  if (weights_.moe.has_value())
+    floats = std::max(floats, MoeScratch(*config_.moe, config_.hidden_size, rows));
+  return floats;
+}
+
+void FeedForward::Run(const Step& step, Rows x, Rows y, int64_t rows) const {
+  if (weights_.mlp.has_value()) {
+    RunMlp(step, *weights_.mlp, x, y, rows);
+  } else {
+    for (int64_t r = 0; r < rows; ++r) std::fill_n(y[r], config_.hidden_size, 0.0f);
+  }
+  if (weights_.moe.has_value()) AddMoe(step, *config_.moe, *weights_.moe, x, y, rows);
+}
+
+ResidualLayer::ResidualLayer(const ModelConfig& config,
+                             const LayerWeights& weights,
+                             std::unique_ptr<MixerBlock> mixer)
+    : mixer_(std::move(mixer)),
+      ffn_(config, weights),
+      mixer_norm_{&weights.mixer_norm, config.rms_norm_eps},
+      ffn_norm_{&weights.ffn_norm, config.rms_norm_eps},
+      residual_multiplier_(config.residual_multiplier) {}
+
+int64_t ResidualLayer::Scratch(int64_t rows) const {
+  return std::max(mixer_->Scratch(rows), ffn_.Scratch(rows));
+}
+
+void ResidualLayer::Mix(const Step& step, Hidden* hidden) const {
+  AddAndNorm(step, mixer_norm_, hidden);
+  mixer_->Run(step, hidden->x, hidden->y, hidden->rows);
+  hidden->Leave(residual_multiplier_);
+}
+
+void ResidualLayer::Feed(const Step& step, Hidden* hidden) const {
+  AddAndNorm(step, ffn_norm_, hidden);
+  ffn_.Run(step, hidden->x, hidden->y, hidden->rows);
+  hidden->Leave(residual_multiplier_);
+}
+
+}  // namespace baton::model
