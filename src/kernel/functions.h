@@ -14,6 +14,7 @@ float Sigmoid(float x);   // 2.3 ulp; 1 / (1 + exp(-x)) as e / (1 + e), e = exp(
 float Silu(float x);      // 3.0 ulp for x > -86; x * Sigmoid(x)
 float Softplus(float x);  // 1.6 ulp for x > -86; log1p(exp(-|x|)) + max(x, 0)
 float Tanh(float x);      // 1.3 ulp; odd, keeps the sign of zero
+float Expm1(float x);     // 3.3 ulp; exp(x) - 1, without cancellation near 0
 // sin and cos of an angle in [0, 2^22] radians, computed in double precision; 0.51 ulp.
 void SinCos(double x, float* sin, float* cos);
 // base > 0 and normal; relative error <= 2e-14 while |exponent * log2(base)| <= 64.

@@ -67,8 +67,11 @@ TEST(FunctionsTest, ErrorsStayWithinTheStatedBounds) {
       WorstUlp({-86, 3e38f, 0}, Silu, [&](long double x) { return x * sigmoid(x); });
   const double soft = WorstUlp({-86, 3e38f, 0}, Softplus, softplus);
   const double tanh = WorstUlp({-3e38f, 3e38f, 0}, Tanh, [](long double x) { return tanhl(x); });
-  std::printf("ulp: exp %.2f log %.2f log1p %.2f sigmoid %.2f silu %.2f softplus %.2f tanh %.2f\n",
-              exp, log, log1p, sig, silu, soft, tanh);
+  const double expm1 = WorstUlp({-104, 88.7f, 0}, Expm1, [](long double x) { return expm1l(x); });
+  std::printf(
+      "ulp: exp %.2f log %.2f log1p %.2f sigmoid %.2f silu %.2f softplus %.2f tanh %.2f expm1 "
+      "%.2f\n",
+      exp, log, log1p, sig, silu, soft, tanh, expm1);
   EXPECT_LE(exp, 1.5);
   EXPECT_LE(log, 1.5);
   EXPECT_LE(log1p, 1.5);
@@ -76,6 +79,7 @@ TEST(FunctionsTest, ErrorsStayWithinTheStatedBounds) {
   EXPECT_LE(silu, 4);
   EXPECT_LE(soft, 3);
   EXPECT_LE(tanh, 3);
+  EXPECT_LE(expm1, 4);
 }
 
 TEST(FunctionsTest, EdgesOfTheDomain) {

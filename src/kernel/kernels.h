@@ -36,7 +36,7 @@ inline constexpr int kAttentionSplit = 256;  // tokens per attention split, abso
 inline constexpr int kMaxHeadDim = 256;
 
 // The functions of functions.h that exist as kernels over a vector.
-enum class Function : uint8_t { kExp, kLog1p, kSigmoid, kSilu, kSoftplus, kTanh };
+enum class Function : uint8_t { kExp, kLog1p, kSigmoid, kSilu, kSoftplus, kTanh, kExpm1 };
 
 // y[m][n] = sum_k x[m][k] * w[n][k], for panels [panel_begin, panel_end) of 16 outputs each.
 // If `accumulate`, the sum starts from y[m][n] instead of 0.
@@ -53,10 +53,12 @@ struct MatmulArgs {
 };
 
 // Causal attention of one sequence, one KV head, `rows` consecutive query rows (GQA: `group`
-// query heads share the KV head). Row r attends to tokens [0, first_len + r).
+// query heads share the KV head). Row r attends to tokens [0, first_len + r), or with a window to
+// the last `window` of them; blocks wholly before every row's window are not read and may be null.
 // KV block b (tokens 16b..16b+15), for this layer and head: K at blocks[b] + k_offset as
 // [head_dim][16] (token innermost), V at blocks[b] + v_offset as [16][head_dim].
-// Tokens past the row's length are selected away, never multiplied: they may hold anything.
+// Tokens past the row's length or before its window are selected away, never multiplied: they may
+// hold anything.
 struct AttentionArgs {
   const float* const* blocks;
   int64_t k_offset;
@@ -70,6 +72,7 @@ struct AttentionArgs {
   int64_t ldq;
   float* out;  // same shape as q
   int64_t ldo;
+  int64_t window = 0;  // tokens a row sees including itself; 0: all
 };
 
 // Depthwise causal convolution, tokens in order, channels [begin, end) of `channels`.
@@ -133,6 +136,24 @@ struct Mamba1Args {
   int64_t ldy;
 };
 
+// RG-LRU for channels [begin, end) (models: recurrent_gemma). Per token and channel:
+// l = sigmoid(decay_gate) * rate; v = sigmoid(input_gate) * x;
+// S = fma(exp(l), S, sqrt(-expm1(2l)) * v), but S = v for the first token of a sequence; y = S.
+struct RgLruArgs {
+  float* state;  // [channels]
+  int64_t begin, end;
+  int64_t tokens;
+  bool from_start;  // token 0 of the call is the sequence's first: the state is not read
+  const float* x;   // [channels] at x + t * ldx
+  int64_t ldx;
+  const float* input_gate;  // [channels] at input_gate + t * ldg, before the sigmoid
+  const float* decay_gate;
+  int64_t ldg;
+  const float* rate;  // [channels], -8 * softplus(recurrent_param)
+  float* y;           // [channels] at y + t * ldy
+  int64_t ldy;
+};
+
 // The second form of Mamba-2, for one head and (a piece of) one grid step: the state S0 at the
 // step's first token is a read-only base in a narrow dtype, and token k of the step sees it through
 // the inputs of tokens 0..k (tokens before `first` were computed by earlier calls: the tail).
@@ -191,16 +212,13 @@ struct Kernels {
   void (*conv)(const ConvArgs&);
   void (*mamba2)(const Mamba2Args&);
   void (*mamba1)(const Mamba1Args&);
+  void (*rg_lru)(const RgLruArgs&);
   void (*mamba2_narrow)(const Mamba2NarrowArgs&);
   void (*narrow)(const NarrowArgs&);
   void (*widen)(const NarrowArgs&);
   // out[j] = sum_i a[i] * b[j][offset + i] on virtual lanes, j < count.
-  void (*dots)(const float* a,
-               const float* const* b,
-               int64_t offset,
-               int64_t count,
-               int64_t n,
-               float* out);
+  void (*dots)(
+      const float* a, const float* const* b, int64_t offset, int64_t count, int64_t n, float* out);
 
   // y = w * x / sqrt(mean(x^2) + eps): sum of squares on virtual lanes, y = (x * inv) * w.
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* y);
@@ -214,6 +232,10 @@ struct Kernels {
                          float* out);
   // out = silu(gate) * up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // out = sigmoid(gate) * up.
+  void (*sigmoid_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // out = a * b.
+  void (*multiply)(const float* a, const float* b, int64_t n, float* out);
   // h = fma(m, y, h).
   void (*add_scaled)(const float* y, float m, int64_t n, float* h);
   // y = x * m.

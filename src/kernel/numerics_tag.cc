@@ -78,6 +78,63 @@ void TagAttention(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   hash->Update(AsBytes(out));
 }
 
+// Window attention that begins and ends inside blocks, over two splits; RG-LRU from the start and
+// in two calls; and the products beside them.
+void TagWindowAndRgLru(const Kernels& k, Sha256Hasher* hash) {
+  Inputs in;
+  constexpr int64_t kDim = 24, kGroup = 3, kRows = 3, kFirst = 275, kWindow = 41;
+  constexpr int64_t kBlocks = (kFirst + kRows + kLanes - 1) / kLanes;
+  const std::vector<float> kv = in.Uniform(kBlocks * 2 * kDim * kLanes, -1, 1);
+  std::vector<const float*> blocks;
+  for (int64_t b = 0; b < kBlocks; ++b) blocks.push_back(kv.data() + b * 2 * kDim * kLanes);
+  const std::vector<float> q = in.Uniform(kRows * kGroup * kDim, -3, 3);
+  std::vector<float> out(q.size());
+  k.attention({.blocks = blocks.data(),
+               .k_offset = 0,
+               .v_offset = kDim * kLanes,
+               .head_dim = kDim,
+               .group = kGroup,
+               .rows = kRows,
+               .first_len = kFirst,
+               .scale = 0.3f,
+               .q = q.data(),
+               .ldq = kGroup * kDim,
+               .out = out.data(),
+               .ldo = kGroup * kDim,
+               .window = kWindow});
+  hash->Update(AsBytes(out));
+
+  constexpr int64_t kTokens = 5, kChannels = 21;
+  const std::vector<float> x = in.Uniform(kTokens * kChannels, -2, 2);
+  const std::vector<float> gates = in.Uniform(2 * kTokens * kChannels, -6, 6);
+  const std::vector<float> rate = in.Uniform(kChannels, -8, 0);
+  std::vector<float> state(kChannels), y(x.size());
+  for (const bool from_start : {true, false}) {
+    k.rg_lru({.state = state.data(),
+              .begin = 0,
+              .end = kChannels,
+              .tokens = kTokens,
+              .from_start = from_start,
+              .x = x.data(),
+              .ldx = kChannels,
+              .input_gate = gates.data(),
+              .decay_gate = gates.data() + kTokens * kChannels,
+              .ldg = kChannels,
+              .rate = rate.data(),
+              .y = y.data(),
+              .ldy = kChannels});
+    hash->Update(AsBytes(state));
+    hash->Update(AsBytes(y));
+  }
+  const int64_t n = kTokens * kChannels;
+  k.sigmoid_mul(gates.data(), x.data(), n, y.data());
+  hash->Update(AsBytes(y));
+  k.multiply(gates.data(), x.data(), n, y.data());
+  hash->Update(AsBytes(y));
+  k.apply(Function::kExpm1, gates.data(), n, y.data());
+  hash->Update(AsBytes(y));
+}
+
 void TagRecurrences(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   constexpr int64_t kTokens = 9, kN = 13, kP = 40;
   const std::vector<float> x = in->Uniform(kTokens * kP, -2, 2);
@@ -253,6 +310,7 @@ Sha256 NumericsTag(const Kernels& k, StateDType state, Rounding rounding) {
   TagRecurrences(k, &in, &hash);
   TagElementwise(k, &in, &hash);
   TagScalars(&in, &hash);
+  TagWindowAndRgLru(k, &hash);
   if (state != StateDType::kF32) TagNarrow(k, state, rounding, &in, &hash);
   return hash.Finish();
 }

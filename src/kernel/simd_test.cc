@@ -232,6 +232,48 @@ TEST_P(SimdTest, AttentionRowsDoNotDependOnTheirNumber) {
   EXPECT_TRUE(SameBits(single, whole));
 }
 
+// Blocks before the window are null, tokens of its first block before it garbage.
+TEST_P(SimdTest, WindowAttentionGivesTheSameBitsHoweverRowsAreCut) {
+  Random rnd(15);
+  const int64_t dims[] = {8, 20, 32, 64, 256};
+  for (int i = 0; i < 90; ++i) {
+    const int64_t dim = dims[i % 5], group = rnd.Int(1, 11), rows = rnd.Int(1, 40);
+    const int64_t window = i % 3 == 0 ? rnd.Int(1, 40) : rnd.Int(200, 600);
+    const int64_t first = i % 2 == 0 ? rnd.Int(1, 60) : rnd.Int(200, 800);
+    Cache cache(&rnd, first + rows - 1, dim);
+    const int64_t gone = std::max<int64_t>(0, first - window);  // tokens no row sees
+    for (int64_t b = 0; b < gone / 16; ++b) cache.table[b] = nullptr;
+    if (gone % 16 != 0) {
+      float* block = const_cast<float*>(cache.table[gone / 16]);
+      for (int64_t t = 0; t < gone % 16; ++t) {
+        for (int64_t d = 0; d < dim; ++d) {
+          block[d * 16 + t] = rnd.Int(0, 1) != 0 ? kNaN : 3e38f;
+          block[(16 + t) * dim + d] = kNaN;
+        }
+      }
+    }
+    const Vec q = rnd.Uniform(rows * group * dim, -4, 4);
+    Vec want(q.size()), got(q.size()), single(q.size());
+    AttentionArgs a = AttentionOn(cache, dim, group, q, &want);
+    a.rows = rows;
+    a.first_len = first;
+    a.window = window;
+    ref().attention(a);
+    a.out = got.data();
+    simd().attention(a);
+    ASSERT_TRUE(SameBits(got, want)) << "window " << window << " rows " << rows << " at " << first;
+    for (float v : got) ASSERT_TRUE(std::isfinite(v)) << "garbage came through the mask";
+    a.rows = 1;
+    for (int64_t r = 0; r < rows; ++r) {
+      a.first_len = first + r;
+      a.q = q.data() + r * group * dim;
+      a.out = single.data() + r * group * dim;
+      simd().attention(a);
+    }
+    ASSERT_TRUE(SameBits(single, want)) << "window " << window << " rows " << rows;
+  }
+}
+
 TEST_P(SimdTest, ConvGivesTheSameBits) {
   Random rnd(6);
   for (int i = 0; i < 160; ++i) {
@@ -351,11 +393,46 @@ TEST_P(SimdTest, Mamba1GivesTheSameBitsHoweverTheTokensAreCut) {
   }
 }
 
+TEST_P(SimdTest, RgLruGivesTheSameBitsHoweverTheTokensAreCut) {
+  Random rnd(16);
+  for (int i = 0; i < 60; ++i) {
+    const int64_t channels = rnd.Int(1, 80), tokens = rnd.Int(1, 30), ld = channels + 3;
+    const int64_t begin = rnd.Int(0, channels - 1), end = rnd.Int(begin, channels);
+    const Vec x = rnd.Uniform(tokens * ld), gates = rnd.Uniform(2 * tokens * ld, -9, 9);
+    const Vec rate = rnd.Uniform(channels, -20, 0), start = rnd.Uniform(channels);
+    Vec state[3] = {start, start, start}, y[3] = {x, x, x};
+    for (int k = 0; k < 3; ++k) {
+      for (int64_t t = 0; t < tokens;) {
+        const int64_t n = k == 2 ? std::min<int64_t>(rnd.Int(1, 9), tokens - t) : tokens;
+        (k == 0 ? ref() : simd())
+            .rg_lru({.state = state[k].data(),
+                     .begin = begin,
+                     .end = end,
+                     .tokens = n,
+                     .from_start = i % 2 == 0 && t == 0,
+                     .x = x.data() + t * ld,
+                     .ldx = ld,
+                     .input_gate = gates.data() + t * ld,
+                     .decay_gate = gates.data() + (tokens + t) * ld,
+                     .ldg = ld,
+                     .rate = rate.data(),
+                     .y = y[k].data() + t * ld,
+                     .ldy = ld});
+        t += n;
+      }
+    }
+    for (int k = 1; k < 3; ++k) {
+      ASSERT_TRUE(SameBits(y[k], y[0])) << "channels " << channels << " tokens " << tokens;
+      ASSERT_TRUE(SameBits(state[k], state[0])) << "channels " << channels << " tokens " << tokens;
+    }
+  }
+}
+
 TEST_P(SimdTest, FunctionsGiveTheSameBitsOverAllOfF32) {
   constexpr int64_t kChunk = 4099;
   Vec x(kChunk), want(kChunk), got(kChunk);
   for (Function f : {Function::kExp, Function::kLog1p, Function::kSigmoid, Function::kSilu,
-                     Function::kSoftplus, Function::kTanh}) {
+                     Function::kSoftplus, Function::kTanh, Function::kExpm1}) {
     uint64_t bits = static_cast<uint64_t>(f);
     while (bits <= 0xffffffffu) {
       for (float& v : x) {
@@ -394,6 +471,8 @@ TEST_P(SimdTest, ElementwiseGivesTheSameBits) {
           << n;
     }
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.silu_mul(z.data(), x.data(), n, y); }));
+    ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.sigmoid_mul(z.data(), x.data(), n, y); }));
+    ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.multiply(z.data(), x.data(), n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.add_scaled(x.data(), 0.22f, n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.scale(x.data(), 12.3f, n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) {

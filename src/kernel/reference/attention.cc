@@ -12,7 +12,7 @@ struct Split {
   float out[kMaxHeadDim];
 };
 
-// Tokens [begin, end) of one query, end - begin <= kAttentionSplit, begin on a split boundary.
+// Tokens [begin, end) of one query, all in one split.
 void RunSplit(const AttentionArgs& a, const float* q, int64_t begin, int64_t end, Split* s) {
   float p[kAttentionSplit] = {};
   for (int64_t t = begin; t < end; ++t) {
@@ -53,16 +53,19 @@ void Attention(const AttentionArgs& a) {
     for (int64_t g = 0; g < a.group; ++g) {
       const float* q = a.q + r * a.ldq + g * a.head_dim;
       float* out = a.out + r * a.ldo + g * a.head_dim;
+      const int64_t start = a.window > 0 && len > a.window ? len - a.window : 0;
       Split total;
-      for (int64_t begin = 0; begin < len; begin += kAttentionSplit) {
-        const int64_t end = begin + kAttentionSplit < len ? begin + kAttentionSplit : len;
-        if (begin == 0) {
+      for (int64_t begin = start; begin < len;) {
+        const int64_t next = (begin / kAttentionSplit + 1) * kAttentionSplit;
+        const int64_t end = next < len ? next : len;
+        if (begin == start) {
           RunSplit(a, q, begin, end, &total);
         } else {
           Split s;
           RunSplit(a, q, begin, end, &s);
           Merge(s, a.head_dim, &total);
         }
+        begin = end;
       }
       const float inv = 1.0f / total.sum;
       for (int64_t d = 0; d < a.head_dim; ++d) out[d] = total.out[d] * inv;

@@ -31,6 +31,14 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = SiluOf(gate[i]) * up[i];
 }
 
+void SigmoidMul(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = SigmoidOf(gate[i]) * up[i];
+}
+
+void Multiply(const float* a, const float* b, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+}
+
 void AddScaled(const float* y, float m, int64_t n, float* h) {
   for (int64_t i = 0; i < n; ++i) h[i] = Fma(m, y[i], h[i]);
 }
@@ -94,6 +102,9 @@ void Apply(Function f, const float* x, int64_t n, float* y) {
         break;
       case Function::kTanh:
         y[i] = TanhOf(x[i]);
+        break;
+      case Function::kExpm1:
+        y[i] = Expm1Of(x[i]);
         break;
     }
   }

@@ -122,6 +122,14 @@ BATON_INLINE float SoftplusOf(float x) {
   return Log1pCore(ExpOf(-Abs(x))) + m;
 }
 
+BATON_INLINE float Expm1Of(float x) {
+  // The polynomial of ExpOf without its leading 1 where nothing is scaled; elsewhere the difference
+  // loses little, since exp(x) is at most 0.71 or at least 1.41.
+  const float nf = Fma(x, kLog2E, kRoundMagic) - kRoundMagic;
+  const float small = Fma(x * x, Horner(kExpPoly, x), x);
+  return nf == 0.0f ? small : ExpOf(x) - 1.0f;
+}
+
 BATON_INLINE float TanhOf(float x) {
   const float a = Abs(x);
   const float z = a * a;

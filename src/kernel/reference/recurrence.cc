@@ -59,4 +59,17 @@ void Mamba1(const Mamba1Args& a) {
   }
 }
 
+void RgLru(const RgLruArgs& a) {
+  for (int64_t t = 0; t < a.tokens; ++t) {
+    for (int64_t c = a.begin; c < a.end; ++c) {
+      const float l = SigmoidOf(a.decay_gate[t * a.ldg + c]) * a.rate[c];
+      const float v = SigmoidOf(a.input_gate[t * a.ldg + c]) * a.x[t * a.ldx + c];
+      const float share = __builtin_sqrtf(-Expm1Of(l + l));
+      float& s = a.state[c];
+      s = a.from_start && t == 0 ? v : Fma(ExpOf(l), s, share * v);
+      a.y[t * a.ldy + c] = s;
+    }
+  }
+}
+
 }  // namespace baton::kernel::BATON_REFERENCE_NS

@@ -82,6 +82,7 @@ float SigmoidFn(float x) { return SigmoidOf(x); }
 float SiluFn(float x) { return SiluOf(x); }
 float SoftplusFn(float x) { return SoftplusOf(x); }
 float TanhFn(float x) { return TanhOf(x); }
+float Expm1Fn(float x) { return Expm1Of(x); }
 
 }  // namespace
 
@@ -93,6 +94,7 @@ extern const ScalarFunctions kScalar = {
     .silu = SiluFn,
     .softplus = SoftplusFn,
     .tanh = TanhFn,
+    .expm1 = Expm1Fn,
     .sin_cos = SinCosOf,
     .pow_positive = PowPositiveOf,
 };
@@ -104,6 +106,7 @@ extern const Kernels kTable = {
     .conv = Conv,
     .mamba2 = Mamba2,
     .mamba1 = Mamba1,
+    .rg_lru = RgLru,
     .mamba2_narrow = Mamba2Narrow,
     .narrow = Narrow,
     .widen = Widen,
@@ -111,6 +114,8 @@ extern const Kernels kTable = {
     .rms_norm = RmsNorm,
     .gated_rms_norm = GatedRmsNorm,
     .silu_mul = SiluMul,
+    .sigmoid_mul = SigmoidMul,
+    .multiply = Multiply,
     .add_scaled = AddScaled,
     .scale = Scale,
     .softplus_bias = SoftplusBias,

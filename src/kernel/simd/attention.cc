@@ -5,6 +5,10 @@
 // K and V. A tile's queries differ in length by at most a few tokens: tokens all of them see are
 // done together, the rest query by query. Scores of tokens past a query's length are computed (the
 // lanes of a block go together) and replaced before anything reads them; their V is not touched.
+// With a window a tile holds queries of one row only, so that all begin at the same token; blocks
+// before it are left out, and tokens of its block before it are treated like those past the end.
+#include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "kernel/simd/targets.h"
@@ -33,6 +37,7 @@ struct Tile {
   const float* q[kTileQ];
   float* out[kTileQ];
   int64_t len[kTileQ];  // ascending
+  int64_t start;        // first token they see
   float max[kTileQ];    // of all splits so far
   float sum[kTileQ];
   HWY_ALIGN float total[kTileQ][kMaxHeadDim];
@@ -42,10 +47,12 @@ struct Tile {
 struct Split {
   int64_t first;
   int64_t blocks;
-  const float* const* block;  // KV blocks of the split
-  int64_t blocks_ahead;       // of the next split, in the same table
+  const float* const* block;  // KV blocks of the split, from the first that is seen
+  const float* const* next;   // those of the next split
+  int64_t blocks_ahead;       // how many
+  int64_t lead;               // tokens of block 0 before the queries' window
   int64_t lines_ahead;        // cache lines of those already asked for
-  int64_t tokens[kTileQ];     // that each query sees
+  int64_t tokens[kTileQ];     // from block 0 up to each query's last
   float max[kTileQ];
   float sum[kTileQ];
   HWY_ALIGN float p[kTileQ][kAttentionSplit];
@@ -122,6 +129,8 @@ HWY_NOINLINE void Scores(const AttentionArgs& a, const Tile& tile, Split* s) {
 HWY_NOINLINE void Numerators(int64_t q, Split* s) {
   float* p = s->p[q];
   const int64_t n = s->tokens[q];
+  // exp of it is 0, and adding 0 changes no sum.
+  for (int64_t i = 0; i < s->lead; ++i) p[i] = -std::numeric_limits<float>::infinity();
   V vmax = Splat(p[0]);
   ForVectors(n, [&](int64_t i, auto part)
                     HWY_ATTR { vmax = hn::Max(vmax, Select(part, Load(part, p + i), vmax)); });
@@ -148,13 +157,13 @@ HWY_INLINE const float* LinesAhead(const AttentionArgs& a, Split* s, const float
   if (block >= s->blocks_ahead) return otherwise;
   const int64_t line = s->lines_ahead % (2 * a.head_dim);
   s->lines_ahead += kLanes;
-  const float* next = s->block[kSplitBlocks + block];
+  const float* next = s->next[block];
   return line < a.head_dim ? next + a.k_offset + line * kLanes
                            : next + a.v_offset + (line - a.head_dim) * kLanes;
 }
 
 // out[q][d..] (+)= sum of p[q][t] * V[t][d..] over tokens [begin, end) in order, for Q queries from
-// `q0` on and C vectors from column d. `out` starts from zero if begin is 0.
+// `q0` on and C vectors from column d. `out` starts from zero if they are the first.
 template <int Q, int C, class P>
 HWY_INLINE void ValueColumns(
     const AttentionArgs& a, int64_t q0, int64_t begin, int64_t end, int64_t d, Split* s, P part) {
@@ -163,7 +172,7 @@ HWY_INLINE void ValueColumns(
   for (int q = 0; q < Q; ++q) {
     HWY_UNROLL(8)
     for (int c = 0; c < C; ++c)
-      acc[q][c] = begin == 0 ? hn::Zero(D()) : hn::LoadU(D(), s->out[q0 + q] + d + c * kW);
+      acc[q][c] = begin == s->lead ? hn::Zero(D()) : hn::LoadU(D(), s->out[q0 + q] + d + c * kW);
   }
   for (int64_t t = begin; t < end;) {
     const int64_t block = t / kLanes;
@@ -236,7 +245,7 @@ void RunSplit(const AttentionArgs& a, const Tile& tile, Split* s) {
   WithCount(count, [&](auto n) HWY_ATTR { Scores<n.value>(a, tile, s); });
   for (int64_t q = s->first; q < tile.count; ++q) Numerators(q, s);
   const int64_t common = s->tokens[s->first];
-  WithCount(count, [&](auto n) HWY_ATTR { Values<n.value>(a, s->first, 0, common, s); });
+  WithCount(count, [&](auto n) HWY_ATTR { Values<n.value>(a, s->first, s->lead, common, s); });
   for (int64_t q = s->first + 1; q < tile.count; ++q)
     if (s->tokens[q] > common) Values<1>(a, q, common, s->tokens[q], s);
 }
@@ -268,18 +277,23 @@ void RunTile(const AttentionArgs& a, Tile* tile) {
   const int64_t longest = tile->len[tile->count - 1];
   Split s;
   s.first = 0;
-  for (int64_t begin = 0; begin < longest; begin += kAttentionSplit) {
+  const int64_t seen = tile->start / kLanes * kLanes;
+  for (int64_t split = seen / kAttentionSplit; split * kAttentionSplit < longest; ++split) {
+    const int64_t begin = std::max(split * kAttentionSplit, seen);
+    const int64_t end = std::min((split + 1) * kAttentionSplit, longest);
     while (tile->len[s.first] <= begin) ++s.first;
-    const int64_t tokens = longest - begin < kAttentionSplit ? longest - begin : kAttentionSplit;
+    const int64_t tokens = end - begin;
     s.blocks = (tokens + kLanes - 1) / kLanes;
     s.block = a.blocks + begin / kLanes;
-    const int64_t later = longest - begin - tokens;
+    s.next = a.blocks + end / kLanes;  // used if there is more to come
+    s.lead = std::max<int64_t>(tile->start - begin, 0);
+    const int64_t later = longest - end;
     s.blocks_ahead = ((later < kAttentionSplit ? later : kAttentionSplit) + kLanes - 1) / kLanes;
     s.lines_ahead = 0;
     for (int64_t q = s.first; q < tile->count; ++q)
       s.tokens[q] = tile->len[q] - begin < tokens ? tile->len[q] - begin : tokens;
     RunSplit(a, *tile, &s);
-    for (int64_t q = s.first; q < tile->count; ++q) Merge(a, q, s, begin == 0, tile);
+    for (int64_t q = s.first; q < tile->count; ++q) Merge(a, q, s, begin == seen, tile);
   }
   for (int64_t q = 0; q < tile->count; ++q) {
     const V inv = Splat(1.0f / tile->sum[q]);
@@ -289,15 +303,14 @@ void RunTile(const AttentionArgs& a, Tile* tile) {
   }
 }
 
-}  // namespace
-
-void Attention(const AttentionArgs& a) {
-  const int64_t queries = a.rows * a.group;
-  const int64_t tiles = (queries + kTileQ - 1) / kTileQ;
+// Queries [first, first + count), row after row; all see tokens from `start` on.
+void RunQueries(const AttentionArgs& a, int64_t first, int64_t count, int64_t start) {
+  const int64_t tiles = (count + kTileQ - 1) / kTileQ;
   Tile tile;
+  tile.start = start;
   for (int64_t i = 0; i < tiles; ++i) {
-    const int64_t begin = queries * i / tiles;
-    tile.count = queries * (i + 1) / tiles - begin;
+    const int64_t begin = first + count * i / tiles;
+    tile.count = first + count * (i + 1) / tiles - begin;
     for (int64_t q = 0; q < tile.count; ++q) {
       const int64_t r = (begin + q) / a.group;
       const int64_t g = (begin + q) % a.group;
@@ -307,6 +320,17 @@ void Attention(const AttentionArgs& a) {
     }
     RunTile(a, &tile);
   }
+}
+
+}  // namespace
+
+void Attention(const AttentionArgs& a) {
+  // Rows that see everything before them share tiles; the others have a window of their own.
+  int64_t whole = a.rows;
+  if (a.window > 0) whole = std::clamp<int64_t>(a.window - a.first_len + 1, 0, a.rows);
+  if (whole > 0) RunQueries(a, 0, whole * a.group, 0);
+  for (int64_t r = whole; r < a.rows; ++r)
+    RunQueries(a, r * a.group, a.group, a.first_len + r - a.window);
 }
 #endif  // BATON_SIMD
 }  // namespace baton::kernel::HWY_NAMESPACE

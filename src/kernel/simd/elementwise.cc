@@ -45,6 +45,18 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
   });
 }
 
+void SigmoidMul(const float* gate, const float* up, int64_t n, float* out) {
+  ForVectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    Store(part, hn::Mul(SigmoidV(Load(part, gate + i)), Load(part, up + i)), out + i);
+  });
+}
+
+void Multiply(const float* a, const float* b, int64_t n, float* out) {
+  ForVectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    Store(part, hn::Mul(Load(part, a + i), Load(part, b + i)), out + i);
+  });
+}
+
 void AddScaled(const float* y, float m, int64_t n, float* h) {
   const V vm = Splat(m);
   ForVectors(n, [&](int64_t i, auto part) HWY_ATTR {
@@ -130,6 +142,8 @@ void Apply(Function f, const float* x, int64_t n, float* y) {
       return Map(x, n, y, [](V v) HWY_ATTR { return SoftplusV(v); });
     case Function::kTanh:
       return Map(x, n, y, [](V v) HWY_ATTR { return TanhV(v); });
+    case Function::kExpm1:
+      return Map(x, n, y, [](V v) HWY_ATTR { return Expm1V(v); });
   }
 }
 #endif  // BATON_SIMD

@@ -96,6 +96,14 @@ HWY_INLINE V SoftplusV(V x) {
   return hn::Add(Log1pCoreV(ExpV(hn::Neg(hn::Abs(x)))), m);
 }
 
+HWY_INLINE V Expm1V(V x) {
+  const V magic = Splat(kRoundMagic);
+  const V nf = hn::Sub(hn::MulAdd(x, Splat(kLog2E), magic), magic);
+  const V small = hn::MulAdd(hn::Mul(x, x), Horner(kExpPoly, x), x);
+  const V big = hn::Sub(ExpV(x), Splat(1.0f));
+  return hn::IfThenElse(hn::Eq(nf, hn::Zero(D())), small, big);
+}
+
 HWY_INLINE V TanhV(V x) {
   const V a = hn::Abs(x);
   const V z = hn::Mul(a, a);

@@ -256,6 +256,23 @@ void Mamba1(const Mamba1Args& a) {
     });
   }
 }
+
+void RgLru(const RgLruArgs& a) {
+  ForVectors(a.end - a.begin, [&](int64_t offset, auto part) HWY_ATTR {
+    const int64_t c = a.begin + offset;
+    const V rate = Load(part, a.rate + c);
+    V s = a.from_start ? hn::Zero(D()) : Load(part, a.state + c);
+    for (int64_t t = 0; t < a.tokens; ++t) {
+      const V l = hn::Mul(SigmoidV(Load(part, a.decay_gate + t * a.ldg + c)), rate);
+      const V gate = SigmoidV(Load(part, a.input_gate + t * a.ldg + c));
+      const V v = hn::Mul(gate, Load(part, a.x + t * a.ldx + c));
+      const V share = hn::Sqrt(hn::Neg(Expm1V(hn::Add(l, l))));
+      s = a.from_start && t == 0 ? v : hn::MulAdd(ExpV(l), s, hn::Mul(share, v));
+      Store(part, s, a.y + t * a.ldy + c);
+    }
+    Store(part, s, a.state + c);
+  });
+}
 #endif  // BATON_SIMD
 }  // namespace baton::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -28,15 +28,12 @@ void Attention(const AttentionArgs& a);
 void Conv(const ConvArgs& a);
 void Mamba2(const Mamba2Args& a);
 void Mamba1(const Mamba1Args& a);
+void RgLru(const RgLruArgs& a);
 void Mamba2Narrow(const Mamba2NarrowArgs& a);
 void Narrow(const NarrowArgs& a);
 void Widen(const NarrowArgs& a);
-void Dots(const float* a,
-          const float* const* b,
-          int64_t offset,
-          int64_t count,
-          int64_t n,
-          float* out);
+void Dots(
+    const float* a, const float* const* b, int64_t offset, int64_t count, int64_t n, float* out);
 void RmsNorm(const float* x, const float* w, int64_t n, float eps, float* y);
 void GatedRmsNorm(const float* y,
                   const float* z,
@@ -46,6 +43,8 @@ void GatedRmsNorm(const float* y,
                   float eps,
                   float* out);
 void SiluMul(const float* gate, const float* up, int64_t n, float* out);
+void SigmoidMul(const float* gate, const float* up, int64_t n, float* out);
+void Multiply(const float* a, const float* b, int64_t n, float* out);
 void AddScaled(const float* y, float m, int64_t n, float* h);
 void Scale(const float* x, float m, int64_t n, float* y);
 void SoftplusBias(const float* x, const float* bias, int64_t n, float lo, float hi, float* out);
