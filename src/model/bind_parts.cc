@@ -60,4 +60,46 @@ void BindMlp(const ModelConfig& config,
   binder->LinearLayer(prefix + "down_proj", config.hidden_size, mlp.width, mlp.bias, &to->down);
 }
 
+namespace {
+
+int64_t ExpertHidden(const ModelConfig& config) {
+  return config.moe->latent > 0 ? config.moe->latent : config.hidden_size;
+}
+
+}  // namespace
+
+void BindExperts(const ModelConfig& config,
+                 WeightBinder* binder,
+                 const std::string& prefix,
+                 const ExpertNames& names,
+                 MoeWeights* moe) {
+  const MoeConfig& m = *config.moe;
+  const int64_t h = ExpertHidden(config);
+  moe->experts.resize(m.experts);
+  for (int64_t e = 0; e < m.experts; ++e) {
+    MlpWeights* expert = &moe->experts[e];
+    const std::string at = absl::StrCat(prefix, e, ".");
+    if (m.gated) binder->LinearLayer(at + names.gate, m.width, h, false, &expert->gate);
+    binder->LinearLayer(at + names.up, m.width, h, false, &expert->up);
+    binder->LinearLayer(at + names.down, h, m.width, false, &expert->down);
+  }
+}
+
+void BindFusedExperts(const ModelConfig& config,
+                      WeightBinder* binder,
+                      const std::string& in,
+                      const std::string& out,
+                      MoeWeights* moe) {
+  const MoeConfig& m = *config.moe;
+  const int64_t h = ExpertHidden(config), rows = (m.gated ? 2 : 1) * m.width;
+  moe->experts.resize(m.experts);
+  for (int64_t e = 0; e < m.experts; ++e) {
+    MlpWeights* expert = &moe->experts[e];
+    const std::vector<int64_t> shape = {m.experts, rows, h};
+    if (m.gated) binder->MatrixRows(in, shape, e * rows, m.width, &expert->gate.w);
+    binder->MatrixRows(in, shape, (e + 1) * rows - m.width, m.width, &expert->up.w);
+    binder->MatrixRows(out, {m.experts, h, m.width}, e * h, h, &expert->down.w);
+  }
+}
+
 }  // namespace baton::model

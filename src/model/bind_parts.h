@@ -34,6 +34,27 @@ void BindMlp(const ModelConfig& config,
              const MlpConfig& mlp,
              MlpWeights* to);
 
+// What a type calls an expert's matrices: "gate_proj", "up_proj", "down_proj" or "w1", "w3", "w2".
+struct ExpertNames {
+  const char* gate;
+  const char* up;
+  const char* down;
+};
+// One tensor per matrix, `prefix`E.`name`.weight. No gate unless the experts are gated. The rest of
+// a MoeWeights (router, shared expert, ...) is the architecture's to bind.
+void BindExperts(const ModelConfig& config,
+                 WeightBinder* binder,
+                 const std::string& prefix,
+                 const ExpertNames& names,
+                 MoeWeights* moe);
+// All experts in two tensors: `in` [E, 2I, h], an expert's gate rows over its up rows ([E, I, h]
+// without gates), and `out` [E, h, I].
+void BindFusedExperts(const ModelConfig& config,
+                      WeightBinder* binder,
+                      const std::string& in,
+                      const std::string& out,
+                      MoeWeights* moe);
+
 }  // namespace baton::model
 
 #endif  // BATON_MODEL_BIND_PARTS_H_

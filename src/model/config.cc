@@ -45,6 +45,19 @@ Status RefuseQuantised(const Json& json) {
   return absl::OkStatus();
 }
 
+// What choosing experts by group relies on.
+void CheckRouting(ConfigReader* reader, const MoeConfig& m) {
+  if (m.groups < 1 || m.groups > kExpertGroupsMax || m.experts % m.groups != 0) {
+    return reader->Fail(absl::StrCat(m.experts, " experts do not fall into ", m.groups,
+                                     " equal groups (1 to ", kExpertGroupsMax, ")"));
+  }
+  if (m.top_groups < 1 || m.top_groups > m.groups ||
+      m.top_k > m.top_groups * (m.experts / m.groups)) {
+    reader->Fail(absl::StrCat(m.top_k, " experts per token cannot come from ", m.top_groups, " of ",
+                              m.groups, " groups of ", m.experts / m.groups));
+  }
+}
+
 void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
   bool mlp = false, moe = false;
   for (const LayerConfig& layer : config.layers) {
@@ -99,6 +112,7 @@ StatusOr<ModelConfig> ParseConfig(const Json& json) {
     reader.Fail(absl::StrCat(config.moe->experts, " experts in ", config.layers.size(),
                              " layers are more than ", kExpertMatricesMax, " in all"));
   }
+  if (config.moe.has_value()) CheckRouting(&reader, *config.moe);
   BATON_RETURN_IF_ERROR(reader.status());
   RequireUsed(&reader, config);
   return config;
@@ -155,8 +169,12 @@ std::string CanonicalText(const ModelConfig& c) {
   if (c.mlp.has_value())
     absl::StrAppendFormat(&out, "mlp width=%d bias=%d\n", c.mlp->width, c.mlp->bias);
   if (c.moe.has_value()) {
-    absl::StrAppendFormat(&out, "moe e=%d k=%d width=%d after=%d\n", c.moe->experts, c.moe->top_k,
-                          c.moe->width, c.moe->softmax_after_top_k);
+    const MoeConfig& m = *c.moe;
+    absl::StrAppendFormat(&out, "moe e=%d k=%d width=%d router=%d cb=%d norm=%d,%a scale=%a",
+                          m.experts, m.top_k, m.width, static_cast<int>(m.router), m.correction,
+                          m.renormalise, m.renormalise_eps, m.scale);
+    absl::StrAppendFormat(&out, " groups=%d,%d gated=%d latent=%d shared=%d,%d\n", m.groups,
+                          m.top_groups, m.gated, m.latent, m.shared_width, m.shared_gate);
   }
   return out;
 }

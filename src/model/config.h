@@ -69,12 +69,32 @@ struct MlpConfig {
   bool bias = false;
 };
 
+// How a row's experts and their shares come from the router's logits. Ties: the lower id.
+enum class Router : uint8_t {
+  kSoftmax,      // over all experts; the top k of it
+  kTopKSoftmax,  // the top k logits; softmax over those
+  kSigmoid,      // of each logit; chosen by sigmoid + correction, the share is the sigmoid
+};
+
+inline constexpr int64_t kExpertGroupsMax = 256;
+
 struct MoeConfig {
   int64_t experts = 0;
   int64_t top_k = 0;
   int64_t width = 0;
-  // True: softmax over the chosen logits. False: over all of them, not renormalised.
-  bool softmax_after_top_k = false;
+  Router router = Router::kSoftmax;
+  bool correction = false;   // kSigmoid: a bias per expert, for the choice only
+  bool renormalise = false;  // shares / (their sum + renormalise_eps)
+  float renormalise_eps = 0;
+  float scale = 1;  // of the shares, last
+  // Experts come from the `top_groups` best of `groups` runs of equal length; a run is as good as
+  // the sum of its two best experts.
+  int64_t groups = 1;
+  int64_t top_groups = 1;
+  bool gated = true;         // down(silu(gate x) * up x), or down(relu(up x)^2)
+  int64_t latent = 0;        // width that experts read and write; 0: the hidden size
+  int64_t shared_width = 0;  // of an expert that every row has with share 1; 0: there is none
+  bool shared_gate = false;  // share sigmoid(gate x) instead
 };
 
 enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1 };

@@ -64,7 +64,7 @@ void ParseGraniteMoeHybrid(ConfigReader* reader, ModelConfig* config) {
   config->moe = MoeConfig{.experts = experts,
                           .top_k = reader->Int({"num_experts_per_tok"}, 2, Range{1, experts}),
                           .width = reader->Int({"intermediate_size"}, 11008, kWidthRange),
-                          .softmax_after_top_k = true};
+                          .router = Router::kTopKSoftmax};
   for (LayerConfig& layer : config->layers) layer.moe = true;
 }
 
@@ -80,25 +80,6 @@ void BindSharedMlp(const ModelConfig& config,
   binder->MatrixRows(in, {2 * width, h}, 0, width, &mlp->gate.w);
   binder->MatrixRows(in, {2 * width, h}, width, width, &mlp->up.w);
   binder->Matrix(prefix + "output_linear.weight", h, width, &mlp->down.w);
-}
-
-void BindExperts(const ModelConfig& config,
-                 WeightBinder* binder,
-                 const std::string& prefix,
-                 MoeWeights* moe) {
-  const MoeConfig& m = *config.moe;
-  const int64_t h = config.hidden_size;
-  binder->Matrix(prefix + "router.layer.weight", m.experts, h, &moe->router.w);
-  moe->experts.resize(m.experts);
-  for (int64_t e = 0; e < m.experts; ++e) {
-    MlpWeights* expert = &moe->experts[e];
-    const std::string in = prefix + "input_linear.weight";
-    const int64_t rows = 2 * m.width;
-    binder->MatrixRows(in, {m.experts, rows, h}, e * rows, m.width, &expert->gate.w);
-    binder->MatrixRows(in, {m.experts, rows, h}, e * rows + m.width, m.width, &expert->up.w);
-    binder->MatrixRows(prefix + "output_linear.weight", {m.experts, h, m.width}, e * h, h,
-                       &expert->down.w);
-  }
 }
 
 }  // namespace
@@ -120,8 +101,13 @@ void BindGraniteMoeHybrid(const ModelConfig& config,
       BindMamba2(config, binder, prefix + "mamba.", layer);
     }
     BindSharedMlp(config, binder, prefix + "shared_mlp.", &layer->mlp.emplace());
-    if (config.layers[i].moe)
-      BindExperts(config, binder, prefix + "block_sparse_moe.", &layer->moe.emplace());
+    if (config.layers[i].moe) {
+      const std::string block = prefix + "block_sparse_moe.";
+      MoeWeights& moe = layer->moe.emplace();
+      binder->Matrix(block + "router.layer.weight", config.moe->experts, h, &moe.router.w);
+      BindFusedExperts(config, binder, block + "input_linear.weight",
+                       block + "output_linear.weight", &moe);
+    }
   }
 }
 

@@ -70,7 +70,7 @@ void ParseJamba(ConfigReader* reader, ModelConfig* config) {
     config->moe = MoeConfig{.experts = experts,
                             .top_k = reader->Int({"num_experts_per_tok"}, 2, Range{1, experts}),
                             .width = width,
-                            .softmax_after_top_k = false};
+                            .router = Router::kSoftmax};
   }
 }
 
@@ -97,19 +97,6 @@ void BindMamba1(const ModelConfig& config,
   binder->LinearLayer(prefix + "out_proj", h, m.inner, m.proj_bias, &w.out);
 }
 
-void BindExperts(const ModelConfig& config,
-                 WeightBinder* binder,
-                 const std::string& prefix,
-                 MoeWeights* moe) {
-  const MoeConfig& m = *config.moe;
-  binder->LinearLayer(prefix + "router", m.experts, config.hidden_size, false, &moe->router);
-  moe->experts.resize(m.experts);
-  for (int64_t e = 0; e < m.experts; ++e) {
-    BindMlp(config, binder, absl::StrCat(prefix, "experts.", e, "."), MlpConfig{m.width, false},
-            &moe->experts[e]);
-  }
-}
-
 }  // namespace
 
 void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
@@ -126,7 +113,10 @@ void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* 
       BindMamba1(config, binder, prefix + "mamba.", layer);
     }
     if (config.layers[i].moe) {
-      BindExperts(config, binder, prefix + "feed_forward.", &layer->moe.emplace());
+      const std::string block = prefix + "feed_forward.";
+      MoeWeights& moe = layer->moe.emplace();
+      binder->LinearLayer(block + "router", config.moe->experts, h, false, &moe.router);
+      BindExperts(config, binder, block + "experts.", {"gate_proj", "up_proj", "down_proj"}, &moe);
     } else {
       BindMlp(config, binder, prefix + "feed_forward.", *config.mlp, &layer->mlp.emplace());
     }

@@ -20,8 +20,17 @@ void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t
 void CombineTile(const kernel::Kernels& kernels, Rows gate, Rows up, const Tile& tile);
 
 int64_t MoeScratch(const MoeConfig& config, int64_t hidden, int64_t rows);
-// y += sum over the top_k experts of a row, in ascending expert id, of weight * expert(x). Ties
-// among router logits go to the lower id. `y` must be initialised.
+// The part of a row's router logits that decides: fills `chosen` (ascending) and `shares`, both
+// [top_k]. `logits` [E] is overwritten; `scores` [E] is scratch of kSigmoid, else unused.
+void RouteRow(const kernel::Kernels& kernels,
+              const MoeConfig& config,
+              const MoeWeights& weights,
+              float* logits,
+              float* scores,
+              int32_t* chosen,
+              float* shares);
+// y += the shared expert, then the row's top_k experts in ascending id, each times its share. `y`
+// must be initialised.
 void AddMoe(const Step& step,
             const MoeConfig& config,
             const MoeWeights& weights,

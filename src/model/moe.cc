@@ -1,7 +1,9 @@
-// Routing: each row picks its experts; rows are then gathered expert by expert, so that every
-// expert's weights are read once per step, and the results are summed per row in ascending expert
-// id, whatever the order in which experts ran.
+// Routed experts: each row picks its experts; rows are then gathered expert by expert, so that
+// every expert's weights are read once per step, and the results are summed per row in ascending
+// expert id, whatever the order in which experts ran.
+#include <array>
 #include <cstring>
+#include <limits>
 
 #include "model/linear.h"
 #include "model/mlp.h"
@@ -9,33 +11,61 @@
 namespace baton::model {
 namespace {
 
-// The top_k largest of `logits`, ties to the lower id, as ascending ids.
-void ChooseExperts(const float* logits, int64_t experts, int64_t top_k, int32_t* chosen) {
-  for (int64_t k = 0; k < top_k; ++k) {
-    int64_t best = -1;
-    for (int64_t e = 0; e < experts; ++e) {
-      bool taken = false;
-      for (int64_t j = 0; j < k; ++j) taken |= chosen[j] == e;
-      // Written so that a NaN never wins against a number and never repeats.
-      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
-    }
-    chosen[k] = static_cast<int32_t>(best);
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// A NaN never wins against a number.
+float Key(float score) { return score == score ? score : kLowest; }
+
+// The top_k largest of `scores`, ties to the lower id, as ascending ids. One pass with a short
+// sorted list: hundreds of experts with ten chosen are common.
+void ChooseLargest(const float* scores, int64_t n, int64_t top_k, int32_t* chosen) {
+  for (int64_t e = 0; e < n; ++e) {
+    const float key = Key(scores[e]);
+    int64_t at = std::min(e, top_k);
+    if (at == top_k && !(key > Key(scores[chosen[--at]]))) continue;
+    for (; at > 0 && key > Key(scores[chosen[at - 1]]); --at) chosen[at] = chosen[at - 1];
+    chosen[at] = static_cast<int32_t>(e);
   }
   std::sort(chosen, chosen + top_k);
 }
 
-// Fills work.chosen and the weights [rows][top_k].
-void Route(const Step& step, const MoeConfig& c, Rows logits, Rows weights, int64_t rows) {
+// Sets the scores of all but the best groups to the lowest.
+void KeepBestGroups(const MoeConfig& c, float* scores) {
+  const int64_t size = c.experts / c.groups;
+  std::array<float, kExpertGroupsMax> sums;
+  std::array<int32_t, kExpertGroupsMax> kept;
+  for (int64_t g = 0; g < c.groups; ++g) {
+    float best = kLowest, second = kLowest;
+    for (int64_t e = g * size; e < (g + 1) * size; ++e) {
+      const float key = Key(scores[e]);
+      second = std::max(second, std::min(best, key));
+      best = std::max(best, key);
+    }
+    sums[g] = size == 1 ? best : best + second;
+  }
+  ChooseLargest(sums.data(), c.groups, c.top_groups, kept.data());
+  for (int64_t g = 0, next = 0; g < c.groups; ++g) {
+    if (next < c.top_groups && kept[next] == g) {
+      ++next;
+    } else {
+      std::fill_n(scores + g * size, size, kLowest);
+    }
+  }
+}
+
+// Fills work.chosen and the shares [rows][top_k].
+void Route(const Step& step,
+           const MoeConfig& c,
+           const MoeWeights& weights,
+           Rows logits,
+           Rows scores,
+           Rows shares,
+           int64_t rows) {
   std::vector<int32_t>& chosen = step.work().chosen;
   chosen.resize(rows * c.top_k);
-  step.For(rows, c.experts * (c.top_k + 4), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      int32_t* picked = &chosen[r * c.top_k];
-      if (!c.softmax_after_top_k) step.kernels().softmax(logits[r], c.experts);
-      ChooseExperts(logits[r], c.experts, c.top_k, picked);
-      for (int64_t k = 0; k < c.top_k; ++k) weights[r][k] = logits[r][picked[k]];
-      if (c.softmax_after_top_k) step.kernels().softmax(weights[r], c.top_k);
-    }
+  step.For(rows, c.experts * 4 + c.top_k * c.top_k, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      RouteRow(step.kernels(), c, weights, logits[r], scores[r], &chosen[r * c.top_k], shares[r]);
   });
 }
 
@@ -96,47 +126,174 @@ void ForExpertTiles(const Step& step,
   });
 }
 
+// Squared relu over the columns of a tile.
+void SquareTile(Rows up, const Tile& tile) {
+  const int64_t begin = tile.panel_begin * kernel::kLanes;
+  const int64_t end = std::min(tile.panel_end * kernel::kLanes, up.stride);
+  for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
+    for (int64_t i = begin; i < end; ++i) {
+      const float v = up[r][i];
+      up[r][i] = v < 0 ? 0.0f : v * v;  // NaN stays NaN
+    }
+}
+
+// The input of the pairs and what is made of it, sorted by expert.
+struct Pairs {
+  Rows in, gate, up, out;
+  int64_t count;
+};
+
+void RunExperts(const Step& step, const MoeConfig& c, const MoeWeights& weights, const Pairs& p) {
+  const kernel::Kernels& k = step.kernels();
+  ForExpertTiles(step, weights, &MlpWeights::up, [&](const ExpertTile& t) {
+    const MlpWeights& expert = weights.experts[t.expert];
+    if (c.gated) RunTile(k, {&expert.gate, p.in, p.count, p.gate}, t.tile);
+    RunTile(k, {&expert.up, p.in, p.count, p.up}, t.tile);
+    if (c.gated) {
+      CombineTile(k, p.gate, p.up, t.tile);
+    } else {
+      SquareTile(p.up, t.tile);
+    }
+  });
+  const Rows mixed = c.gated ? p.gate : p.up;
+  ForExpertTiles(step, weights, &MlpWeights::down, [&](const ExpertTile& t) {
+    RunTile(k, {&weights.experts[t.expert].down, mixed, p.count, p.out}, t.tile);
+  });
+}
+
+// y += share * shared expert(x).
+void AddShared(
+    const Step& step, const MoeConfig& c, const MoeWeights& weights, Rows x, Rows y, int64_t rows) {
+  const ArenaScope scope(&step.arena());
+  const int64_t hidden = weights.router.w.cols();
+  const Rows out{step.arena().Take(rows * hidden), hidden};
+  const Rows share{step.arena().Take(rows), 1};
+  if (c.gated) {
+    RunMlp(step, *weights.shared, x, out, rows);
+  } else {
+    const Rows up{step.arena().Take(rows * c.shared_width), c.shared_width};
+    const LinearJob job{&weights.shared->up, x, rows, up};
+    const TilePlan plan = PlanTiles(weights.shared->up.w, rows, step.threads());
+    step.ForEach(plan.tiles(), rows * c.shared_width * hidden / 32, [&](int64_t i) {
+      RunTile(step.kernels(), job, plan.At(i));
+      SquareTile(up, plan.At(i));
+    });
+    RunLinear(step, {&weights.shared->down, up, rows, out});
+  }
+  if (c.shared_gate) {
+    RunLinear(step, {&weights.shared_gate, x, rows, share});
+    step.kernels().apply(kernel::Function::kSigmoid, share.data, rows, share.data);
+  } else {
+    std::fill_n(share.data, rows, 1.0f);
+  }
+  step.For(rows, hidden / 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      step.kernels().add_scaled(out[r], *share[r], hidden, y[r]);
+  });
+}
+
+// y += the routed experts of x, both of the experts' width.
+void AddRouted(const Step& step,
+               const MoeConfig& c,
+               const MoeWeights& weights,
+               Rows shares,
+               Rows x,
+               Rows y,
+               int64_t rows) {
+  const ArenaScope scope(&step.arena());
+  Arena& arena = step.arena();
+  const Workspace::Impl& work = step.work();
+  const int64_t width = weights.experts[0].up.w.cols(), pairs = rows * c.top_k;
+  Pairs p;
+  p.count = pairs;
+  for (Rows* r : {&p.in, &p.out}) *r = Rows{arena.Take(pairs * width), width};
+  for (Rows* r : {&p.gate, &p.up}) *r = Rows{arena.Take(pairs * c.width), c.width};
+  step.For(pairs, width / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(p.in[i], x[work.gathered_row[i]], static_cast<size_t>(width) * sizeof(float));
+  });
+  RunExperts(step, c, weights, p);
+  step.For(rows, c.top_k * width / 4, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t k = 0; k < c.top_k; ++k)
+        step.kernels().add_scaled(p.out[work.row_slot[r * c.top_k + k]], shares[r][k], width, y[r]);
+  });
+}
+
+int64_t SharedScratch(const MoeConfig& c, int64_t hidden, int64_t rows) {
+  if (c.shared_width == 0) return 0;
+  return Arena::Rounded(rows * hidden) + Arena::Rounded(rows) +
+         2 * Arena::Rounded(rows * c.shared_width);
+}
+
 }  // namespace
+
+void RouteRow(const kernel::Kernels& kernels,
+              const MoeConfig& c,
+              const MoeWeights& weights,
+              float* logits,
+              float* scores,
+              int32_t* chosen,
+              float* shares) {
+  const float* by = logits;
+  if (c.router == Router::kSoftmax) kernels.softmax(logits, c.experts);
+  if (c.router == Router::kSigmoid) {
+    kernels.apply(kernel::Function::kSigmoid, logits, c.experts, logits);
+    std::copy_n(logits, c.experts, scores);
+    if (c.correction)
+      for (int64_t e = 0; e < c.experts; ++e) scores[e] += weights.correction[e];
+    by = scores;
+  }
+  if (c.groups > 1) {
+    if (by == logits) std::copy_n(logits, c.experts, scores);
+    KeepBestGroups(c, scores);
+    by = scores;
+  }
+  ChooseLargest(by, c.experts, c.top_k, chosen);
+  for (int64_t k = 0; k < c.top_k; ++k) shares[k] = logits[chosen[k]];
+  if (c.router == Router::kTopKSoftmax) kernels.softmax(shares, c.top_k);
+  if (c.renormalise) {
+    float sum = 0;
+    for (int64_t k = 0; k < c.top_k; ++k) sum += shares[k];
+    sum += c.renormalise_eps;
+    for (int64_t k = 0; k < c.top_k; ++k) shares[k] = shares[k] / sum;
+  }
+  for (int64_t k = 0; k < c.top_k; ++k) shares[k] *= c.scale;
+}
 
 int64_t MoeScratch(const MoeConfig& c, int64_t hidden, int64_t rows) {
   const int64_t pairs = rows * c.top_k;
-  return Arena::Rounded(rows * c.experts) + Arena::Rounded(pairs) +
-         2 * Arena::Rounded(pairs * hidden) + 2 * Arena::Rounded(pairs * c.width);
+  const int64_t routed = 2 * Arena::Rounded(rows * c.experts) + Arena::Rounded(pairs) +
+                         2 * Arena::Rounded(pairs * (c.latent > 0 ? c.latent : hidden)) +
+                         2 * Arena::Rounded(pairs * c.width);
+  const int64_t latent =
+      c.latent > 0 ? 2 * Arena::Rounded(rows * c.latent) + Arena::Rounded(rows * hidden) : 0;
+  return std::max(routed + latent, SharedScratch(c, hidden, rows));
 }
 
 void AddMoe(
     const Step& step, const MoeConfig& c, const MoeWeights& weights, Rows x, Rows y, int64_t rows) {
+  if (c.shared_width > 0) AddShared(step, c, weights, x, y, rows);
   const ArenaScope scope(&step.arena());
   Arena& arena = step.arena();
-  Workspace::Impl& work = step.work();
-  const int64_t hidden = weights.router.w.cols(), pairs = rows * c.top_k;
   const Rows logits{arena.Take(rows * c.experts), c.experts};
-  const Rows shares{arena.Take(pairs), c.top_k};
-  const Rows in{arena.Take(pairs * hidden), hidden};
-  const Rows out{arena.Take(pairs * hidden), hidden};
-  const Rows gate{arena.Take(pairs * c.width), c.width};
-  const Rows up{arena.Take(pairs * c.width), c.width};
-
+  const Rows scores{arena.Take(rows * c.experts), c.experts};
+  const Rows shares{arena.Take(rows * c.top_k), c.top_k};
   RunLinear(step, {&weights.router, x, rows, logits});
-  Route(step, c, logits, shares, rows);
-  Gather(&work, c, rows);
-  step.For(pairs, hidden / 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      std::memcpy(in[i], x[work.gathered_row[i]], static_cast<size_t>(hidden) * sizeof(float));
-  });
-  ForExpertTiles(step, weights, &MlpWeights::gate, [&](const ExpertTile& t) {
-    const MlpWeights& expert = weights.experts[t.expert];
-    RunTile(step.kernels(), {&expert.gate, in, pairs, gate}, t.tile);
-    RunTile(step.kernels(), {&expert.up, in, pairs, up}, t.tile);
-    CombineTile(step.kernels(), gate, up, t.tile);
-  });
-  ForExpertTiles(step, weights, &MlpWeights::down, [&](const ExpertTile& t) {
-    RunTile(step.kernels(), {&weights.experts[t.expert].down, gate, pairs, out}, t.tile);
-  });
-  step.For(rows, c.top_k * hidden / 4, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      for (int64_t k = 0; k < c.top_k; ++k)
-        step.kernels().add_scaled(out[work.row_slot[r * c.top_k + k]], shares[r][k], hidden, y[r]);
+  Route(step, c, weights, logits, scores, shares, rows);
+  Gather(&step.work(), c, rows);
+  if (c.latent == 0) return AddRouted(step, c, weights, shares, x, y, rows);
+
+  const Rows in{arena.Take(rows * c.latent), c.latent};
+  const Rows sum{arena.Take(rows * c.latent), c.latent};
+  const int64_t hidden = weights.router.w.cols();
+  const Rows out{arena.Take(rows * hidden), hidden};
+  RunLinear(step, {&weights.latent_in, x, rows, in});
+  std::fill_n(sum.data, rows * c.latent, 0.0f);
+  AddRouted(step, c, weights, shares, in, sum, rows);
+  RunLinear(step, {&weights.latent_out, sum, rows, out});
+  step.For(rows, hidden / 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) step.kernels().add_scaled(out[r], 1.0f, hidden, y[r]);
   });
 }
 

@@ -52,8 +52,12 @@ struct MlpWeights {
 };
 
 struct MoeWeights {
-  Linear router;  // [E, h]
-  std::vector<MlpWeights> experts;
+  Linear router;                     // [E, h]
+  std::vector<float> correction;     // [E] or empty
+  std::vector<MlpWeights> experts;   // no gate unless MoeConfig.gated
+  Linear latent_in, latent_out;      // [latent, h], [h, latent]; empty unless MoeConfig.latent
+  std::optional<MlpWeights> shared;  // as the experts, but of the hidden size
+  Linear shared_gate;                // [1, h] or empty
 };
 
 struct LayerWeights {
