@@ -10,6 +10,7 @@
 #include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/model_layout.h"
+#include "model/quantisation.h"
 #include "model/weight_binder.h"
 #include "model/weights.h"
 
@@ -20,9 +21,16 @@ void CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, Check
   DecoderWeights unused;
   unused.layers.resize(config.layers.size());
   WeightBinder binder;
+  binder.AllowBlockScales(config.block_scales);
   FindArchitecture(config.model_type)->bind(config, &binder, &unused);
   for (std::string& problem : binder.Compare(checkpoint))
     report->problems.push_back(std::move(problem));
+  for (const auto& [prefix, n] : binder.IgnoredByPrefix(checkpoint)) {
+    report->notes.push_back(
+        absl::StrCat(n, " tensors \"", prefix, "*\" are not used: no part of the text model"));
+  }
+  if (config.block_scales.has_value())
+    report->notes.push_back("FP8 matrices with block scales are loaded as BF16");
   std::map<std::string, uint64_t> by_dtype;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     report->parameters += static_cast<uint64_t>(tensor->elements());
@@ -46,11 +54,7 @@ CheckReport CheckModel(const std::string& dir) {
   };
   const StatusOr<ModelConfig> config = ReadConfig(dir);
   if (!config.ok()) problem(config.status());
-  if (FileExists(dir + "/hf_quant_config.json")) {
-    report.problems.push_back(
-        "hf_quant_config.json: the weights are quantised, which is not supported; use the BF16 "
-        "release");
-  }
+  if (const Status plain = RefuseQuantisedDir(dir); !plain.ok()) problem(plain);
   const StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(dir);
   if (!checkpoint.ok()) problem(checkpoint.status());
   if (config.ok()) {

@@ -31,6 +31,7 @@ void ParseEos(ConfigReader* reader, ModelConfig* config) {
   }
 }
 
+<<<<<<< HEAD
 Status RefuseQuantised(const Json& json) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     const auto it = json.find(key);
@@ -58,6 +59,8 @@ void CheckRouting(ConfigReader* reader, const MoeConfig& m) {
   }
 }
 
+=======
+>>>>>>> ac562b6 (Checkpoints as published: second spellings, dropped parts, FP8 with block scales; other schemes refused by name)
 void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
   bool mlp = false, moe = false;
   for (const LayerConfig& layer : config.layers) {
@@ -100,7 +103,7 @@ StatusOr<ModelConfig> ParseConfig(const Json& json) {
                                                  "\" is not supported; supported are ",
                                                  SupportedModelTypes()));
   }
-  BATON_RETURN_IF_ERROR(RefuseQuantised(json));
+  BATON_ASSIGN_OR_RETURN(config.block_scales, ReadQuantisation(json));
   config.stated_dtype = reader.Text({"dtype", "torch_dtype"}, "");
   config.vocab_size = reader.Int({"vocab_size"}, std::nullopt, kVocabRange);
   config.hidden_size = reader.Int({"hidden_size"}, std::nullopt, kWidthRange);

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "model/quantisation.h"
 
 namespace baton::model {
 
@@ -117,6 +118,8 @@ struct ModelConfig {
   float residual_multiplier = 1;
   float logits_divisor = 1;
   std::vector<TokenId> eos_token_ids;
+  // Matrices may be stored in FP8 with scales per block; the fingerprint covers what they load as.
+  std::optional<ScaleBlock> block_scales;
   std::vector<LayerConfig> layers;
   // Present iff a layer uses it.
   std::optional<AttentionConfig> attention;

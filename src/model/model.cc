@@ -38,6 +38,7 @@ StatusOr<std::unique_ptr<Model>> Model::Load(const std::string& dir, const LoadO
       parts.config.attention->rope.has_value()) {
     parts.config.attention->rope->dims = parts.config.attention->head_dim;
   }
+  BATON_RETURN_IF_ERROR(RefuseQuantisedDir(dir));
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(dir));
   parts.state_dtype = options.state_dtype;
   const Sha256 tag =
@@ -53,6 +54,7 @@ StatusOr<std::unique_ptr<Model>> Model::Load(const std::string& dir, const LoadO
     parts.max_model_len = options.max_model_len;
   }
   WeightBinder binder;
+  binder.AllowBlockScales(parts.config.block_scales);
   parts.weights.layers.resize(parts.config.layers.size());
   FindArchitecture(parts.config.model_type)->bind(parts.config, &binder, &parts.weights);
   const std::vector<std::string> problems = binder.Compare(*checkpoint);

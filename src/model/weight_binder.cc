@@ -1,5 +1,6 @@
 #include "model/weight_binder.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -10,6 +11,9 @@ namespace baton::model {
 namespace {
 
 using kernel::DType;
+
+// Spellings tried of one name.
+constexpr size_t kNamesMax = 64;
 
 bool IsWeightDType(TensorDType dtype) {
   return dtype == TensorDType::kF32 || dtype == TensorDType::kBF16 || dtype == TensorDType::kF16;
@@ -141,38 +145,107 @@ void WeightBinder::Decay2d(const std::string& name,
 bool WeightBinder::IsIgnored(const std::string& name) const {
   // Saved by old versions of the library; computed from the config here.
   if (absl::EndsWith(name, ".rotary_emb.inv_freq")) return true;
+  for (const std::string& prefix : ignored_prefixes_)
+    if (absl::StartsWith(name, prefix)) return true;
   for (const std::string& ignored : ignored_)
     if (name == ignored) return true;
   return false;
 }
 
+const StoredTensor* WeightBinder::Resolve(const Checkpoint& checkpoint,
+                                          const TensorRequest& request) const {
+  if (const StoredTensor* tensor = checkpoint.Find(request.name)) return tensor;
+  // Every set of second spellings, in the order they were given: few, and few names need them.
+  std::vector<std::string> names = {request.name};
+  for (const auto& [part, other] : also_named_) {
+    const size_t known = names.size();
+    for (size_t i = 0; i < known && names.size() < kNamesMax; ++i) {
+      const size_t at = names[i].find(part);
+      if (at == std::string::npos) continue;
+      std::string name = names[i];
+      name.replace(at, part.size(), other);
+      if (const StoredTensor* tensor = checkpoint.Find(name)) return tensor;
+      names.push_back(std::move(name));
+    }
+  }
+  return nullptr;
+}
+
+const StoredTensor* WeightBinder::ScalesOf(const Checkpoint& checkpoint,
+                                           const StoredTensor& tensor) const {
+  if (!block_scales_.has_value() || tensor.dtype != TensorDType::kF8E4M3) return nullptr;
+  return checkpoint.Find(ScaleName(tensor.name));
+}
+
+std::string WeightBinder::Problem(const Checkpoint& checkpoint,
+                                  const TensorRequest& request,
+                                  const StoredTensor& tensor) const {
+  if (tensor.shape != request.shape) {
+    return absl::StrCat("tensor \"", tensor.name, "\" has shape ", ShapeText(tensor.shape),
+                        ", config.json asks for ", ShapeText(request.shape));
+  }
+  if (IsWeightDType(tensor.dtype)) return "";
+  const bool blocks =
+      block_scales_.has_value() && tensor.dtype == TensorDType::kF8E4M3 && tensor.shape.size() >= 2;
+  if (!blocks) {
+    return absl::StrCat("tensor \"", tensor.name, "\" has dtype ", TensorDTypeName(tensor.dtype),
+                        "; F32, BF16 and F16 are supported: use the BF16 release");
+  }
+  const std::string name = ScaleName(tensor.name);
+  const StoredTensor* scales = checkpoint.Find(name);
+  const std::vector<int64_t> shape = ScaleShape(tensor.shape, *block_scales_);
+  if (scales == nullptr) {
+    return absl::StrCat("tensor \"", name, "\" of shape ", ShapeText(shape), " is missing: \"",
+                        tensor.name, "\" is F8_E4M3 and needs its block scales");
+  }
+  if (scales->dtype != TensorDType::kF32 && scales->dtype != TensorDType::kBF16) {
+    return absl::StrCat("tensor \"", name, "\" has dtype ", TensorDTypeName(scales->dtype),
+                        "; scales are F32 or BF16");
+  }
+  if (scales->shape != shape) {
+    return absl::StrCat("tensor \"", name, "\" has shape ", ShapeText(scales->shape),
+                        ", blocks of ", block_scales_->rows, " x ", block_scales_->cols,
+                        " ask for ", ShapeText(shape));
+  }
+  return "";
+}
+
 std::vector<std::string> WeightBinder::Compare(const Checkpoint& checkpoint) const {
   std::vector<std::string> problems;
+  std::set<const StoredTensor*> read;
   for (const TensorRequest& request : requests_) {
-    const StoredTensor* tensor = checkpoint.Find(request.name);
+    const StoredTensor* tensor = Resolve(checkpoint, request);
     if (tensor == nullptr) {
       problems.push_back(absl::StrCat("tensor \"", request.name, "\" of shape ",
                                       ShapeText(request.shape),
                                       " is missing; config.json and weights do not belong "
                                       "together, or a shard is missing"));
-    } else if (tensor->shape != request.shape) {
-      problems.push_back(absl::StrCat("tensor \"", request.name, "\" has shape ",
-                                      ShapeText(tensor->shape), ", config.json asks for ",
-                                      ShapeText(request.shape)));
-    } else if (!IsWeightDType(tensor->dtype)) {
-      problems.push_back(absl::StrCat("tensor \"", request.name, "\" has dtype ",
-                                      TensorDTypeName(tensor->dtype),
-                                      "; F32, BF16 and F16 are supported: use the BF16 release"));
+      continue;
     }
+    read.insert(tensor);
+    if (const StoredTensor* scales = ScalesOf(checkpoint, *tensor)) read.insert(scales);
+    std::string problem = Problem(checkpoint, request, *tensor);
+    if (!problem.empty()) problems.push_back(std::move(problem));
   }
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (index_.count(name) > 0 || IsIgnored(name)) continue;
+    if (read.count(tensor) > 0 || IsIgnored(name)) continue;
     // Skipping it would compute something else than the checkpoint's author meant.
     problems.push_back(absl::StrCat(
         "tensor \"", name, "\" of shape ", ShapeText(tensor->shape),
         " is not part of this model type: it is quantised, adapted or an unknown variant"));
   }
   return problems;
+}
+
+std::vector<std::pair<std::string, int64_t>> WeightBinder::IgnoredByPrefix(
+    const Checkpoint& checkpoint) const {
+  std::vector<std::pair<std::string, int64_t>> counts;
+  for (const std::string& prefix : ignored_prefixes_) {
+    int64_t n = 0;
+    for (const auto& [name, tensor] : checkpoint.tensors()) n += absl::StartsWith(name, prefix);
+    if (n > 0) counts.emplace_back(prefix, n);
+  }
+  return counts;
 }
 
 }  // namespace baton::model

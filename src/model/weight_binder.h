@@ -3,6 +3,10 @@
 // (compares it with a checkpoint without reading weights) and the generator (writes such a
 // checkpoint). Two destinations may share one tensor (gate|up in one matrix).
 //
+// Published checkpoints of one model type differ in names and baggage: AlsoNamed gives a part of
+// the names a second spelling, Ignore and IgnorePrefix name what is left unread. Tensors in FP8
+// with block scales are read as BF16 (quantisation.h) if the config says so.
+//
 // Thread rule: binding on one thread; Consume of different tensors may run in parallel.
 #ifndef BATON_MODEL_WEIGHT_BINDER_H_
 #define BATON_MODEL_WEIGHT_BINDER_H_
@@ -10,11 +14,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "model/checkpoint.h"
+#include "model/quantisation.h"
 #include "model/weights.h"
 
 namespace baton::model {
@@ -65,6 +73,18 @@ class WeightBinder {
   void Decay2d(const std::string& name, int64_t channels, int64_t state, std::vector<float>* to);
   // A tensor that may be present and is not used.
   void Ignore(const std::string& name) { ignored_.push_back(name); }
+  // All tensors whose names begin so ("mtp.", "model.visual."): parts of the published model that
+  // are no part of this one.
+  void IgnorePrefix(const std::string& prefix) { ignored_prefixes_.push_back(prefix); }
+  // A tensor that is not there under its bound name may stand under the one in which `part` (its
+  // first occurrence) reads `other`: ("model.", "model.language_model."), or an older spelling.
+  // Several may apply to one name. The bound name is the one that counts for the fingerprint.
+  void AlsoNamed(const std::string& part, const std::string& other) {
+    BATON_CHECK(!part.empty());
+    also_named_.emplace_back(part, other);
+  }
+  // Matrices may be stored as F8_E4M3 with scales per block beside them. Absent: they may not.
+  void AllowBlockScales(std::optional<ScaleBlock> block) { block_scales_ = block; }
 
   // In the order of binding.
   const std::vector<TensorRequest>& requests() const { return requests_; }
@@ -73,15 +93,30 @@ class WeightBinder {
   // dtype that is no weight's, or one that nothing here would read. Empty: all is well.
   std::vector<std::string> Compare(const Checkpoint& checkpoint) const;
 
+  // The stored tensor of a request under any of its names; null if there is none.
+  const StoredTensor* Resolve(const Checkpoint& checkpoint, const TensorRequest& request) const;
+  // The scales of `tensor` if it is one that they belong to, else null.
+  const StoredTensor* ScalesOf(const Checkpoint& checkpoint, const StoredTensor& tensor) const;
+  const std::optional<ScaleBlock>& block_scales() const { return block_scales_; }
+  // How many tensors of `checkpoint` IgnorePrefix leaves unread, by prefix; for notes.
+  std::vector<std::pair<std::string, int64_t>> IgnoredByPrefix(const Checkpoint& checkpoint) const;
+
  private:
   TensorRequest* Request(const std::string& name,
                          const std::vector<int64_t>& shape,
                          TensorRole role);
   bool IsIgnored(const std::string& name) const;
+  // What is wrong with the tensor found for `request`; "" if nothing is.
+  std::string Problem(const Checkpoint& checkpoint,
+                      const TensorRequest& request,
+                      const StoredTensor& tensor) const;
 
   std::vector<TensorRequest> requests_;
   std::map<std::string, size_t> index_;
   std::vector<std::string> ignored_;
+  std::vector<std::string> ignored_prefixes_;
+  std::vector<std::pair<std::string, std::string>> also_named_;
+  std::optional<ScaleBlock> block_scales_;
 };
 
 // f32 values of a tensor of a weight dtype.
