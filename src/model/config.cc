@@ -31,21 +31,6 @@ void ParseEos(ConfigReader* reader, ModelConfig* config) {
   }
 }
 
-<<<<<<< HEAD
-Status RefuseQuantised(const Json& json) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    const auto it = json.find(key);
-    if (it == json.end() || it->is_null()) continue;
-    std::string method = "unknown";
-    if (it->is_object() && it->contains("quant_method") && (*it)["quant_method"].is_string())
-      method = (*it)["quant_method"].get<std::string>();
-    return absl::UnimplementedError(
-        absl::StrCat("config.json has \"", key, "\" (method \"", method,
-                     "\"): quantised weights are not supported; use the BF16 release"));
-  }
-  return absl::OkStatus();
-}
-
 // What choosing experts by group relies on.
 void CheckRouting(ConfigReader* reader, const MoeConfig& m) {
   if (m.groups < 1 || m.groups > kExpertGroupsMax || m.experts % m.groups != 0) {
@@ -59,8 +44,6 @@ void CheckRouting(ConfigReader* reader, const MoeConfig& m) {
   }
 }
 
-=======
->>>>>>> ac562b6 (Checkpoints as published: second spellings, dropped parts, FP8 with block scales; other schemes refused by name)
 void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
   bool mlp = false, moe = false;
   for (const LayerConfig& layer : config.layers) {
