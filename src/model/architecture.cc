@@ -7,6 +7,7 @@ constexpr Architecture kArchitectures[] = {
     {"bamba", ParseBamba, BindBamba},
     {"granitemoehybrid", ParseGraniteMoeHybrid, BindGraniteMoeHybrid},
     {"jamba", ParseJamba, BindJamba},
+    {"lfm2", ParseLfm2, BindLfm2},
     {"llama", ParseLlama, BindLlama},
 };
 

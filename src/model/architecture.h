@@ -35,6 +35,8 @@ void ParseGraniteMoeHybrid(ConfigReader* reader, ModelConfig* config);
 void BindGraniteMoeHybrid(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseJamba(ConfigReader* reader, ModelConfig* config);
 void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseLfm2(ConfigReader* reader, ModelConfig* config);
+void BindLfm2(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLlama(ConfigReader* reader, ModelConfig* config);
 void BindLlama(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 

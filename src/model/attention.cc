@@ -14,6 +14,7 @@ struct AttentionLayer {
   const KvGroup* group;
   size_t table;    // of the group among the layout's
   size_t ordinal;  // of this layer in the group
+  float norm_eps;  // of queries and keys
 };
 
 // Query rows of one kernel call: enough to reuse a KV block from cache, few enough to share work.
@@ -31,6 +32,17 @@ void StoreToken(
   }
 }
 
+// In place, the heads of one row.
+void NormHeads(const Step& step,
+               const AttentionLayer& layer,
+               const std::vector<float>& weight,
+               int64_t heads,
+               float* row) {
+  const int64_t dim = layer.config->head_dim;
+  for (int64_t h = 0; h < heads; ++h)
+    step.kernels().rms_norm(row + h * dim, weight.data(), dim, layer.norm_eps, row + h * dim);
+}
+
 void RotateAndStore(const Step& step, const AttentionLayer& layer, Rows q, Rows k, Rows v) {
   const AttentionConfig& c = *layer.config;
   const RopeTable& rope = step.rope();
@@ -39,6 +51,10 @@ void RotateAndStore(const Step& step, const AttentionLayer& layer, Rows q, Rows 
     step.For(item.tokens, cost, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t row = item.row0 + t, position = item.position + t;
+        if (c.qk_norm == QkNorm::kPerHead) {
+          NormHeads(step, layer, layer.weights->q_norm, c.heads, q[row]);
+          NormHeads(step, layer, layer.weights->k_norm, c.kv_heads, k[row]);
+        }
         if (rope.dims > 0) {
           for (int64_t h = 0; h < c.heads; ++h)
             step.kernels().rope(q[row] + h * c.head_dim, rope.cos[row], rope.sin[row], rope.dims);
@@ -182,8 +198,8 @@ std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place,
     const auto it = std::find(layers.begin(), layers.end(), place.layer);
     if (it == layers.end()) continue;
     const size_t ordinal = static_cast<size_t>(it - layers.begin());
-    return std::make_unique<AttentionBlock>(
-        AttentionLayer{&*place.config->attention, &weights, &groups[g], g, ordinal});
+    return std::make_unique<AttentionBlock>(AttentionLayer{
+        &*place.config->attention, &weights, &groups[g], g, ordinal, place.config->rms_norm_eps});
   }
   BATON_CHECK(false);  // the layout was built from this config
   return nullptr;

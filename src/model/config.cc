@@ -57,6 +57,8 @@ void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
               (config.CountMixers(Mixer::kMamba2) > 0) == config.mamba2.has_value());
   BATON_CHECK(!reader->ok() ||
               (config.CountMixers(Mixer::kMamba1) > 0) == config.mamba1.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kShortConv) > 0) == config.short_conv.has_value());
   BATON_CHECK(!reader->ok() || (mlp == config.mlp.has_value() && moe == config.moe.has_value()));
 }
 
@@ -132,8 +134,8 @@ std::string CanonicalText(const ModelConfig& c) {
                           l.moe);
   if (c.attention.has_value()) {
     const AttentionConfig& a = *c.attention;
-    absl::StrAppendFormat(&out, "attention q=%d kv=%d dim=%d scale=%a bias=%d\n", a.heads,
-                          a.kv_heads, a.head_dim, a.scale, a.bias);
+    absl::StrAppendFormat(&out, "attention q=%d kv=%d dim=%d scale=%a bias=%d qkn=%d\n", a.heads,
+                          a.kv_heads, a.head_dim, a.scale, a.bias, static_cast<int>(a.qk_norm));
     if (a.rope.has_value()) {
       const RopeConfig& r = *a.rope;
       absl::StrAppendFormat(&out, "rope theta=%a dims=%d scaling=%d %a %a %a %a\n", r.theta, r.dims,
@@ -152,6 +154,9 @@ std::string CanonicalText(const ModelConfig& c) {
     absl::StrAppendFormat(&out, "mamba1 i=%d n=%d r=%d k=%d cb=%d pb=%d\n", m.inner, m.state,
                           m.dt_rank, m.conv_width, m.conv_bias, m.proj_bias);
   }
+  if (c.short_conv.has_value())
+    absl::StrAppendFormat(&out, "short_conv k=%d bias=%d\n", c.short_conv->width,
+                          c.short_conv->bias);
   if (c.mlp.has_value())
     absl::StrAppendFormat(&out, "mlp width=%d bias=%d\n", c.mlp->width, c.mlp->bias);
   if (c.moe.has_value()) {

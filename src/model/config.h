@@ -30,12 +30,16 @@ struct RopeConfig {
   double original_max_position = 8192;
 };
 
+// RMS norm of queries and keys before the rotation.
+enum class QkNorm : uint8_t { kNone, kPerHead };
+
 struct AttentionConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;
   float scale = 0;  // of the scores
   bool bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
   std::optional<RopeConfig> rope;
 };
 
@@ -63,6 +67,12 @@ struct Mamba1Config {
   int64_t conv_width = 4;
   bool conv_bias = true;
   bool proj_bias = false;
+};
+
+// Gated convolution over hidden_size channels.
+struct ShortConvConfig {
+  int64_t width = 3;  // K
+  bool bias = false;  // of both projections and the convolution
 };
 
 struct MlpConfig {
@@ -98,7 +108,7 @@ struct MoeConfig {
   bool shared_gate = false;  // share sigmoid(gate x) instead
 };
 
-enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1 };
+enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1, kShortConv };
 
 struct LayerConfig {
   Mixer mixer = Mixer::kAttention;
@@ -125,6 +135,7 @@ struct ModelConfig {
   std::optional<AttentionConfig> attention;
   std::optional<Mamba2Config> mamba2;
   std::optional<Mamba1Config> mamba1;
+  std::optional<ShortConvConfig> short_conv;
   std::optional<MlpConfig> mlp;
   std::optional<MoeConfig> moe;
 

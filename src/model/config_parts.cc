@@ -39,7 +39,7 @@ AttentionConfig ParseAttention(ConfigReader* reader,
   return a;
 }
 
-RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share) {
+RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share, double theta) {
   RopeConfig rope;
   rope.dims = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   if (rope.dims % 2 != 0 || rope.dims == 0) {
@@ -55,7 +55,7 @@ RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share) {
     found = nullptr;
   }
   ConfigReader inner(found == nullptr ? kNone : *found);
-  rope.theta = inner.Positive({"rope_theta"}, reader->Positive({"rope_theta"}, 10000.0));
+  rope.theta = inner.Positive({"rope_theta"}, reader->Positive({"rope_theta"}, theta));
   const std::string type = inner.Text({"rope_type", "type"}, "default");
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;

@@ -12,8 +12,9 @@ namespace baton::model {
 AttentionConfig ParseAttention(ConfigReader* reader,
                                const ModelConfig& config,
                                std::optional<int64_t> kv_fallback);
-// rope_theta, rope_scaling, or both inside rope_parameters. Rotates `share` of head_dim.
-RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share);
+// rope_theta, rope_scaling, or both inside rope_parameters. Rotates `share` of head_dim. `theta` is
+// the default where the key is absent.
+RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share, double theta = 10000.0);
 // mamba_n_heads and friends; bamba and granitemoehybrid spell and default them alike.
 Mamba2Config ParseMamba2(ConfigReader* reader, const ModelConfig& config);
 // Refuses activations other than silu.

@@ -12,6 +12,7 @@
 namespace baton::model {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 StatusOr<ModelConfig> Parse(const std::string& text) {
@@ -125,8 +126,9 @@ TEST(Config, EosIdsAreAListInsideTheVocabulary) {
 
 TEST(Config, UnsupportedThingsAreNamed) {
   EXPECT_THAT(Error(Parse("[]")), HasSubstr("not a JSON object"));
-  EXPECT_THAT(Error(Parse("{}")), HasSubstr("model_type \"\" is not supported; supported are "
-                                            "bamba, granitemoehybrid, jamba, llama"));
+  EXPECT_THAT(Error(Parse("{}")),
+              AllOf(HasSubstr("model_type \"\" is not supported; supported are bamba, "),
+                    HasSubstr(", llama")));
   EXPECT_THAT(Error(With("tiny-llama", R"({"model_type":"qwen3_next"})")),
               HasSubstr("\"qwen3_next\""));
   EXPECT_THAT(Error(With("tiny-llama", R"({"quantization_config":{"quant_method":"awq"}})")),

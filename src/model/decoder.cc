@@ -34,7 +34,7 @@ size_t WeightBytes(const DecoderWeights& w) {
     n += BytesOf({&l.mixer_norm, &l.ffn_norm});
     if (l.attention.has_value()) {
       n += BytesOf(l.attention->q) + BytesOf(l.attention->k) + BytesOf(l.attention->v) +
-           BytesOf(l.attention->o);
+           BytesOf(l.attention->o) + BytesOf({&l.attention->q_norm, &l.attention->k_norm});
     }
     if (l.mamba2.has_value()) {
       const Mamba2Weights& m = *l.mamba2;
@@ -46,6 +46,10 @@ size_t WeightBytes(const DecoderWeights& w) {
       n +=
           BytesOf(m.in) + BytesOf(m.x) + BytesOf(m.dt) + BytesOf(m.out) +
           BytesOf({&m.conv_w, &m.conv_b, &m.dt_norm, &m.b_norm, &m.c_norm, &m.dt_bias, &m.a, &m.d});
+    }
+    if (l.short_conv.has_value()) {
+      const ShortConvWeights& s = *l.short_conv;
+      n += BytesOf(s.in) + BytesOf(s.out) + BytesOf({&s.conv_w, &s.conv_b});
     }
     if (l.mlp.has_value()) n += BytesOf(*l.mlp);
     if (l.moe.has_value()) {

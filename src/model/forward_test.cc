@@ -160,8 +160,7 @@ class Models {
     if (name.rfind("tiny-", 0) == 0) {
       path = dir.path();
       const bool bf16 = checkpoint.back() == '6';
-      const std::string preset =
-          bf16 ? checkpoint.substr(0, checkpoint.size() - 5) : checkpoint;
+      const std::string preset = bf16 ? checkpoint.substr(0, checkpoint.size() - 5) : checkpoint;
       GenerateOptions options;
       options.dtype = bf16 ? TensorDType::kBF16 : TensorDType::kF32;
       const auto report = GenerateCheckpoint(*PresetConfig(preset), options, path, nullptr);
@@ -312,6 +311,7 @@ INSTANTIATE_TEST_SUITE_P(Types,
                          testing::Values("short/bamba",
                                          "short/granitemoehybrid",
                                          "short/jamba",
+                                         "short/lfm2",
                                          "short/llama",
                                          "long/bamba",
                                          "long/granitemoehybrid",
@@ -321,9 +321,11 @@ INSTANTIATE_TEST_SUITE_P(Types,
                                          "tiny-granitemoehybrid",
                                          "tiny-granite-dense",
                                          "tiny-jamba",
+                                         "tiny-lfm2",
                                          "tiny-llama",
                                          "tiny-granitemoehybrid-bf16",
                                          "tiny-jamba-bf16",
+                                         "tiny-lfm2-bf16",
                                          "long/bamba@bf16",
                                          "short/granitemoehybrid@fp8_e4m3",
                                          "tiny-bamba@f16",

@@ -69,6 +69,12 @@ constexpr Preset kPresets[] = {
       "num_experts_per_tok": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
       "mamba_d_state": 16, "mamba_dt_rank": 8, "vocab_size": 300,
       "max_position_embeddings": 4096})"},
+    {"tiny-lfm2", R"({
+      "model_type": "lfm2", "hidden_size": 128, "intermediate_size": 300,
+      "block_multiple_of": 16, "num_hidden_layers": 4,
+      "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+      "num_attention_heads": 4, "num_key_value_heads": 2, "conv_L_cache": 3, "norm_eps": 1e-5,
+      "vocab_size": 300, "max_position_embeddings": 4096, "rope_theta": 1e6})"},
     {"tiny-llama", R"({
       "model_type": "llama", "hidden_size": 128, "intermediate_size": 208,
       "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,

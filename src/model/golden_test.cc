@@ -39,10 +39,12 @@ INSTANTIATE_TEST_SUITE_P(Types,
                          testing::Values("short/bamba",
                                          "short/granitemoehybrid",
                                          "short/jamba",
+                                         "short/lfm2",
                                          "short/llama",
                                          "long/bamba",
                                          "long/granitemoehybrid",
                                          "long/jamba",
+                                         "long/lfm2",
                                          "long/llama"),
                          [](const auto& info) {
                            std::string name = info.param;

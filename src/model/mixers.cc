@@ -6,6 +6,7 @@
 #include "model/mamba1.h"
 #include "model/mamba2.h"
 #include "model/mixer.h"
+#include "model/short_conv.h"
 #include "model/state_form.h"
 
 namespace baton::model {
@@ -24,6 +25,8 @@ std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
       return MakeMamba2(place, *weights.mamba2);
     case Mixer::kMamba1:
       return MakeMamba1(place, *weights.mamba1);
+    case Mixer::kShortConv:
+      return MakeShortConv(place, *weights.short_conv);
   }
   return nullptr;
 }
@@ -42,6 +45,9 @@ void AddStateParts(Mixer mixer,
     case Mixer::kMamba1:
       AddMamba1Parts(*config.mamba1, layer, spec);
       break;
+    case Mixer::kShortConv:
+      AddShortConvParts(config, layer, spec);
+      break;
   }
 }
 
@@ -58,6 +64,8 @@ MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {
       return MixerCost{Mamba2Cost(*config.mamba2, config.hidden_size)};
     case Mixer::kMamba1:
       return MixerCost{Mamba1Cost(*config.mamba1, config.hidden_size)};
+    case Mixer::kShortConv:
+      return MixerCost{ShortConvCost(*config.short_conv, config.hidden_size)};
   }
   return {};
 }

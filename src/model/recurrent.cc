@@ -28,7 +28,7 @@ void RunConv(const Step& step, const ConvLayer& layer, Rows x, Rows y) {
                            .ldx = x.stride,
                            .y = y[item.row0],
                            .ldy = y.stride,
-                           .silu = true});
+                           .silu = layer.silu});
       begin += last - first;
     }
   });

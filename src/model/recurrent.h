@@ -1,4 +1,4 @@
-// The causal convolution that both kinds of recurrent layer begin with. Thread rule: as Step.
+// The causal convolution that most kinds of recurrent layer begin with. Thread rule: as Step.
 #ifndef BATON_MODEL_RECURRENT_H_
 #define BATON_MODEL_RECURRENT_H_
 
@@ -15,9 +15,11 @@ struct ConvLayer {
   int64_t channels;
   int64_t width;
   uint64_t offset;  // of the window in the slot, bytes
+  bool silu = true;
 };
 
-// y = silu(conv(x)) for every item; its window in the slot moves on by its tokens.
+// y = conv(x), through silu if `silu`, for every item; its window in the slot moves on by its
+// tokens.
 void RunConv(const Step& step, const ConvLayer& layer, Rows x, Rows y);
 
 }  // namespace baton::model

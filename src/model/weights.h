@@ -20,6 +20,7 @@ struct Linear {
 
 struct AttentionWeights {
   Linear q, k, v, o;
+  std::vector<float> q_norm, k_norm;  // [head_dim] if per head, empty without norm
 };
 
 struct Mamba2Weights {
@@ -46,6 +47,13 @@ struct Mamba1Weights {
   Linear out;
 };
 
+struct ShortConvWeights {
+  Linear in;                  // rows B(h) | C(h) | x(h)
+  std::vector<float> conv_w;  // [K][h]
+  std::vector<float> conv_b;  // [h] or empty
+  Linear out;
+};
+
 // down(silu(gate x) * up x).
 struct MlpWeights {
   Linear gate, up, down;
@@ -65,6 +73,7 @@ struct LayerWeights {
   std::optional<AttentionWeights> attention;
   std::optional<Mamba2Weights> mamba2;
   std::optional<Mamba1Weights> mamba1;
+  std::optional<ShortConvWeights> short_conv;
   std::optional<MlpWeights> mlp;
   std::optional<MoeWeights> moe;
 };
