@@ -20,6 +20,7 @@
 
 #include "base/rng.h"
 #include "engine/worker.h"
+#include "memory/arena.h"
 #include "model/generate.h"
 #include "model/model.h"
 #include "probe.h"
@@ -49,7 +50,10 @@ class Sequences {
  public:
   Sequences(const model::Model& m, size_t n, int64_t tokens) : n_(n) {
     const Layout& l = m.layout();
-    slots_.resize(n * l.slot_bytes());
+    // As a worker's memory is.
+    auto arena = Arena::Create(n * l.slot_bytes(), {.huge_pages = true});
+    if (!arena.ok()) std::abort();
+    slots_ = *std::move(arena);
     blocks_per_ = static_cast<size_t>(BlocksFor(tokens));
     block_bytes_ = l.groups()[0].block_bytes;
     blocks_.resize(n * blocks_per_ * block_bytes_ + 64);
@@ -64,18 +68,19 @@ class Sequences {
     model::BatchItem item;
     item.tokens = tokens;
     item.position = position;
-    item.slot = slots_.data() + i * slot_bytes_;
+    item.slot = slots_->data() + i * slot_bytes_;
     item.blocks = {std::span<std::byte* const>(pointers_).subspan(i * blocks_per_, blocks_per_)};
     item.logits = logits;
     return item;
   }
-  const std::byte* slot(size_t i) const { return slots_.data() + i * slot_bytes_; }
-  void Clear() { std::fill(slots_.begin(), slots_.end(), std::byte{0}); }
+  const std::byte* slot(size_t i) const { return slots_->data() + i * slot_bytes_; }
+  void Clear() { std::memset(slots_->data(), 0, n_ * slot_bytes_); }
   size_t slot_bytes() const { return slot_bytes_; }
 
  private:
   size_t n_, blocks_per_ = 0, block_bytes_ = 0, slot_bytes_ = 0;
-  std::vector<std::byte> slots_, blocks_;
+  std::unique_ptr<Arena> slots_;
+  std::vector<std::byte> blocks_;
   std::vector<std::byte*> pointers_;
 };
 

@@ -7,6 +7,10 @@
 namespace baton::engine {
 namespace {
 
+// Every decode step walks all of every state: with 4 KiB pages that is a page walk each half a row
+// of a large one. Small memories would only grow by it.
+bool WorthHugePages(uint64_t bytes) { return bytes >= uint64_t{64} << 20; }
+
 // The parts inside a slot and the tail behind it; the gaps between them stay zero and are not
 // digested.
 std::vector<Extent> SlotExtents(const Layout& layout, uint64_t tail) {
@@ -98,6 +102,7 @@ Status NodeMemory::CreateFixed(const Layout& layout, const NodeMemoryOptions& op
   }
   ArenaOptions arena;
   arena.shareable = options.shareable;
+  arena.huge_pages = WorthHugePages(bytes);
   BATON_ASSIGN_OR_RETURN(arena_, Arena::Create(std::max<uint64_t>(bytes, Arena::kAlign), arena));
   for (PoolOptions& pool : pools) {
     pool.arena = arena_.get();
@@ -137,6 +142,7 @@ Status NodeMemory::CreateElastic(const Layout& layout, const NodeMemoryOptions& 
                                                    ElasticBytesMin(elastic), "; raise the budget"));
   ArenaOptions arena;
   arena.shareable = options.shareable;
+  arena.huge_pages = WorthHugePages(elastic.bytes);
   BATON_ASSIGN_OR_RETURN(arena_, Arena::Create(elastic.bytes, arena));
   elastic.arena = arena_.get();
   BATON_ASSIGN_OR_RETURN(elastic_, ElasticMemory::Create(elastic));
