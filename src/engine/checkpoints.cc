@@ -56,6 +56,7 @@ Status Core::StreamBlocks(Sequence* s) {
 // The job gives its memory back: what a peer was promised will never be sealed.
 void Core::WithdrawBlocks(Sequence* s) {
   if (s->stream == nullptr || s->streamed == 0) return;
+  ++withdrawing_;
   s->stream->Withdraw(s->on_blocks_released);
   s->state_id = {};
   s->streamed = 0;

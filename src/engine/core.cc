@@ -174,35 +174,17 @@ std::vector<Core::Row> Core::PlanRows() {
     if (tokens > 0) plan(audit, tokens);
   }
   // Blocks for the chunk, oldest sequence first; whoever is youngest gives way.
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Sequence* s = rows[i].s;
-    if (s->phase != Phase::kRunning || IsFinished(s)) continue;
-    Status status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
-    if (!status.ok() && s->audit != nullptr) {
-      DropAudit();
-      continue;
-    }
-    while (!status.ok() && s->phase == Phase::kRunning) {
-      Sequence* youngest = nullptr;
-      size_t holding = 0;
-      for (SequencePtr& r : running_) {
-        if (r->phase != Phase::kRunning || IsFinished(r.get()) || r->audit != nullptr) continue;
-        youngest = r.get();
-        ++holding;
-      }
-      if (holding == 1 && pulling_.empty() && NothingComesBack()) {
-        // What a peer let go of between the two looks is there now.
-        status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
-        if (status.ok()) break;
-        Finish(s, FinishReason::kError, status);
-        break;
-      }
-      Preempt(youngest);
-      if (youngest != s) status = EnsureBlocks(s, s->boundary() + rows[i].tokens);
-    }
+  bool held_back = false;
+  for (Row& row : rows) {
+    if (row.s->phase != Phase::kRunning || IsFinished(row.s)) continue;
+    if (GiveBlocks(row.s, row.s->boundary() + row.tokens)) continue;
+    row.tokens = 0;
+    held_back = true;
   }
-  std::erase_if(rows,
-                [&](const Row& r) { return r.s->phase != Phase::kRunning || IsFinished(r.s); });
+  std::erase_if(rows, [&](const Row& r) {
+    return r.tokens == 0 || r.s->phase != Phase::kRunning || IsFinished(r.s);
+  });
+  stalled_ = held_back && rows.empty();
   // Preempted sequences go back to the front of the queue, oldest first.
   for (auto it = running_.end(); it != running_.begin();) {
     --it;
@@ -211,6 +193,44 @@ std::vector<Core::Row> Core::PlanRows() {
     it = running_.erase(it);
   }
   return rows;
+}
+
+// Who gives way: the youngest, since it has the least to lose. One whose blocks a peer reads gives
+// nothing back at once, so it is left alone while such memory is on its way. Null: nobody.
+Sequence* Core::Victim() {
+  for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
+    Sequence* s = it->get();
+    if (s->phase != Phase::kRunning || IsFinished(s) || s->audit != nullptr) continue;
+    if (withdrawing_ == 0 || s->streamed == 0) return s;
+  }
+  return nullptr;
+}
+
+// Blocks for `s` up to `end`, taken from others if need be. False if `s` is to be left out of this
+// step, as it is: memory is coming. On true it has them, or it has given way or ended itself.
+bool Core::GiveBlocks(Sequence* s, int64_t end) {
+  Status status = EnsureBlocks(s, end);
+  if (!status.ok() && s->audit != nullptr) {
+    DropAudit();
+    return true;
+  }
+  while (!status.ok() && s->phase == Phase::kRunning) {
+    const auto runs = [&](const SequencePtr& r) {
+      return r->phase == Phase::kRunning && !IsFinished(r.get()) && r->audit == nullptr;
+    };
+    if (std::count_if(running_.begin(), running_.end(), runs) == 1 && pulling_.empty() &&
+        NothingComesBack()) {
+      // What a peer let go of between the two looks is there now.
+      status = EnsureBlocks(s, end);
+      if (!status.ok()) Finish(s, FinishReason::kError, status);
+      return true;
+    }
+    Sequence* const victim = Victim();
+    if (victim == nullptr) return false;
+    Preempt(victim);
+    if (victim != s) status = EnsureBlocks(s, end);
+  }
+  return true;
 }
 
 Status Core::EnsureBlocks(Sequence* s, int64_t end) {

@@ -96,7 +96,7 @@ struct CoreDeps {
   const model::Model* model = nullptr;
   NodeMemory* memory = nullptr;
   LocalIdentity self;
-  Checks checks;                             // of bundles that come back to compute; all on
+  Checks checks;  // of bundles that come back to compute; all on
   // Hostile memory, in tests and the drill: sees every bundle that has just been parked.
   std::function<void(ParkedBundle*)> on_parked;
   Tiering* tiers = nullptr;                  // null: none
@@ -128,9 +128,14 @@ class Core {
   // One bounded piece of compaction. True if there is more to do.
   bool Compact(uint64_t bytes_max);
   // Something outside has ended that may have held memory: a preempted sequence may try again.
-  void MemoryMayBeFree() { preempted_ = false; }
+  void MemoryMayBeFree() {
+    preempted_ = false;
+    stalled_ = false;
+  }
+  // What one call of a sequence's stream to Withdraw offered has been let go by the peer.
+  void BlocksReleased() { --withdrawing_; }
   bool HasWaiting() const { return !waiting_.empty(); }
-  bool HasRunnable() const { return !running_.empty() || AuditMayStart(); }
+  bool HasRunnable() const { return (!running_.empty() && !stalled_) || AuditMayStart(); }
   bool Empty() const { return waiting_.empty() && running_.empty() && pulling_.empty(); }
   // Ends every sequence with `status`. Pulls in flight are cancelled and end through OnPulled.
   void AbortAll(const Status& status);
@@ -224,6 +229,8 @@ class Core {
   // core.cc
   Status EnsureBlocks(Sequence* s, int64_t end);
   std::vector<Row> PlanRows();
+  bool GiveBlocks(Sequence* s, int64_t end);
+  Sequence* Victim();
   Status Lease(Row* row);
   Status Forward(std::vector<Row>* rows);
   void Absorb(Row* row);
@@ -256,6 +263,11 @@ class Core {
   // A sequence gave way. Before anything has been given back, admitting it again would only take it
   // to the same end: the engine would go round at full speed while a pull or a peer holds memory.
   bool preempted_ = false;
+  // Withdrawn blocks that peers still read: their memory comes back without anybody else giving
+  // way.
+  int64_t withdrawing_ = 0;
+  // All that runs waits for that memory; nothing to do before something else happens.
+  bool stalled_ = false;
 };
 
 }  // namespace baton::engine

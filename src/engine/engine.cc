@@ -202,7 +202,7 @@ StatusOr<std::unique_ptr<ServedBundle>> Engine::ProvideStreaming(
   s->tokens = ask.tokens;
   s->target = static_cast<int64_t>(ask.expected.boundary);
   s->stream = stream;
-  s->on_blocks_released = [this] { Post([](Core&) {}); };
+  s->on_blocks_released = [this] { Post([](Core& core) { core.BlocksReleased(); }); };
   if (ask.hint.has_value() && static_cast<int64_t>(ask.hint->boundary) <= s->target) {
     if (MayPullFrom(options_.hint_peers, ask.hint->endpoint)) {
       s->pull.emplace();

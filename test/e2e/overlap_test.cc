@@ -97,6 +97,92 @@ TEST_P(OverlapTest, PreemptedPrefillsWithdrawTheirBlocks) {
   d.ExpectNothingLeaks();
 }
 
+// Takes blocks and does not let them go before it is told to, as a peer that reads slowly.
+class SlowReader final : public BlockStream {
+ public:
+  void Add(StateId, std::vector<EarlyBlock> blocks) override {
+    MutexLock lock(&mu_);
+    if (over_) return;
+    std::move(blocks.begin(), blocks.end(), std::back_inserter(held_));
+  }
+  void Withdraw(std::function<void()> released) override {
+    {
+      MutexLock lock(&mu_);
+      if (!over_) {
+        released_.push_back(std::exchange(released, nullptr));
+        return;
+      }
+    }
+    released();
+  }
+  void LetGo() {
+    std::vector<EarlyBlock> held;
+    std::vector<std::function<void()>> released;
+    {
+      MutexLock lock(&mu_);
+      over_ = true;
+      held.swap(held_);
+      released.swap(released_);
+    }
+    held.clear();
+    for (auto& fn : released) fn();
+  }
+
+ private:
+  Mutex mu_;
+  bool over_ = false;
+  std::vector<EarlyBlock> held_;
+  std::vector<std::function<void()>> released_;
+};
+
+// A prefill that gives way gives nothing back before its reader has ended: that is no reason for
+// all the others to give way too.
+TEST(SlowReaders, OneShortagePreemptsOnePrefill) {
+  DeploymentOptions options;
+  options.connector = "inproc";
+  options.slots = 32;
+  options.blocks = 24;
+  // A stop at every block: the prefills share each step and grow side by side.
+  options.engine.checkpoint_policy.max_new_states = 12;
+  options.engine.checkpoint_policy.before_end.clear();
+  for (int64_t at = 16; at < 192; at += 16)
+    options.engine.checkpoint_policy.before_end.push_back(at);
+  Deployment d(std::make_shared<FakeModel>(), options);
+  engine::Engine& engine = d.prefill().engine();
+  const engine::EngineStats& stats = engine.stats();
+  constexpr uint64_t kJobs = 4;
+  std::vector<std::shared_ptr<SlowReader>> readers;
+  std::atomic<uint64_t> delivered{0}, failed{0};
+  // All are queued before the first runs.
+  engine.RunOnEngineThread([&](engine::Core& core) {
+    const std::thread::id here = std::this_thread::get_id();
+    for (uint64_t i = 0; i < kJobs; ++i) {
+      auto job = std::make_unique<engine::Sequence>();
+      job->owner = OwnerId(1000 + i);
+      job->tokens = RandomPrompt(i, 192, 97);
+      job->target = 192;
+      job->stream = readers.emplace_back(std::make_shared<SlowReader>());
+      job->on_blocks_released = [&engine, &core, here] {
+        if (std::this_thread::get_id() == here) return core.BlocksReleased();
+        engine.RunOnEngineThread([](engine::Core& c) { c.BlocksReleased(); });
+      };
+      job->deliver = [&](const StatusOr<std::shared_ptr<const Checkpoint>>& bundle, int64_t) {
+        failed.fetch_add(!bundle.ok());
+        delivered.fetch_add(1);
+      };
+      core.AddJob(std::move(job), core.BaseOf(""));
+    }
+  });
+  while (stats.preemptions.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Whatever happens meanwhile, e.g. other requests that come, makes nobody else give way.
+  for (int turn = 0; turn < 20; ++turn) engine.RunOnEngineThread([](engine::Core&) {});
+  EXPECT_EQ(stats.preemptions.load(), 1u);
+  for (auto& reader : readers) reader->LetGo();
+  while (delivered.load() < kJobs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(failed.load(), 0u);
+  d.ExpectNothingLeaks();
+}
+
 TEST_P(OverlapTest, CancelledInMidStreamLeaksNothing) {
   DeploymentOptions options;
   options.connector = GetParam();
