@@ -68,6 +68,13 @@ TEST(FunctionsTest, ErrorsStayWithinTheStatedBounds) {
   const double soft = WorstUlp({-86, 3e38f, 0}, Softplus, softplus);
   const double tanh = WorstUlp({-3e38f, 3e38f, 0}, Tanh, [](long double x) { return tanhl(x); });
   const double expm1 = WorstUlp({-104, 88.7f, 0}, Expm1, [](long double x) { return expm1l(x); });
+  const double gelu = WorstUlp({-13, 3e38f, 0}, Gelu,
+                               [](long double x) { return x * 0.5L * erfcl(-x * sqrtl(0.5L)); });
+  const double gelu_tanh = WorstUlp({-2, 3e38f, 0}, GeluTanh, [](long double x) {
+    const long double u = sqrtl(8 / acosl(-1)) * (x + 0.044715L * x * x * x);
+    return x / (1 + expl(-u));
+  });
+  std::printf("ulp: gelu %.2f gelu_tanh %.2f\n", gelu, gelu_tanh);
   std::printf(
       "ulp: exp %.2f log %.2f log1p %.2f sigmoid %.2f silu %.2f softplus %.2f tanh %.2f expm1 "
       "%.2f\n",
@@ -80,6 +87,8 @@ TEST(FunctionsTest, ErrorsStayWithinTheStatedBounds) {
   EXPECT_LE(soft, 3);
   EXPECT_LE(tanh, 3);
   EXPECT_LE(expm1, 4);
+  EXPECT_LE(gelu, 6);
+  EXPECT_LE(gelu_tanh, 6);
 }
 
 TEST(FunctionsTest, EdgesOfTheDomain) {
@@ -110,6 +119,16 @@ TEST(FunctionsTest, EdgesOfTheDomain) {
   EXPECT_EQ(Tanh(-kInf), -1.0f);
   EXPECT_TRUE(std::signbit(Tanh(-0.0f)));
   EXPECT_TRUE(std::isnan(Tanh(kNaN)));
+  for (const auto gelu : {Gelu, GeluTanh}) {
+    EXPECT_EQ(gelu(0.0f), 0.0f);
+    EXPECT_EQ(gelu(1e30f), 1e30f);
+    EXPECT_EQ(gelu(kInf), kInf);
+    EXPECT_EQ(gelu(-1e30f), 0.0f);
+    EXPECT_TRUE(std::isnan(gelu(kNaN)));
+  }
+  EXPECT_EQ(Relu2(3.0f), 9.0f);
+  EXPECT_EQ(Relu2(-3.0f), 0.0f);
+  EXPECT_TRUE(std::isnan(Relu2(kNaN)));
 }
 
 TEST(FunctionsTest, SinCosIsCorrectlyRoundedOrNearlySo) {

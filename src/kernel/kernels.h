@@ -36,7 +36,18 @@ inline constexpr int kAttentionSplit = 256;  // tokens per attention split, abso
 inline constexpr int kMaxHeadDim = 256;
 
 // The functions of functions.h that exist as kernels over a vector.
-enum class Function : uint8_t { kExp, kLog1p, kSigmoid, kSilu, kSoftplus, kTanh, kExpm1 };
+enum class Function : uint8_t {
+  kExp,
+  kLog1p,
+  kSigmoid,
+  kSilu,
+  kSoftplus,
+  kTanh,
+  kGelu,
+  kGeluTanh,
+  kRelu2,
+  kExpm1
+};
 
 // y[m][n] = sum_k x[m][k] * w[n][k], for panels [panel_begin, panel_end) of 16 outputs each.
 // If `accumulate`, the sum starts from y[m][n] instead of 0.
@@ -236,6 +247,8 @@ struct Kernels {
   void (*sigmoid_mul)(const float* gate, const float* up, int64_t n, float* out);
   // out = a * b.
   void (*multiply)(const float* a, const float* b, int64_t n, float* out);
+  // out = f(gate) * up; kSilu gives the bits of silu_mul.
+  void (*apply_mul)(Function f, const float* gate, const float* up, int64_t n, float* out);
   // h = fma(m, y, h).
   void (*add_scaled)(const float* y, float m, int64_t n, float* h);
   // y = x * m.

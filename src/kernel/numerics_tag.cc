@@ -281,11 +281,14 @@ void TagElementwise(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   y = x;
   k.rope(y.data(), w.data(), x.data(), 46), add();
   k.softmax(y.data(), kN), add();
-  for (Function f : {Function::kExp, Function::kLog1p, Function::kSigmoid, Function::kSilu,
-                     Function::kSoftplus, Function::kTanh}) {
+  for (Function f :
+       {Function::kExp, Function::kLog1p, Function::kSigmoid, Function::kSilu, Function::kSoftplus,
+        Function::kTanh, Function::kGelu, Function::kGeluTanh, Function::kRelu2}) {
     const bool positive = f == Function::kLog1p;
     k.apply(f, positive ? w.data() : z.data(), kN, y.data()), add();
   }
+  for (Function f : {Function::kGelu, Function::kGeluTanh, Function::kSigmoid})
+    k.apply_mul(f, x.data(), w.data(), kN, y.data()), add();
 }
 
 void TagScalars(Inputs* in, Sha256Hasher* hash) {

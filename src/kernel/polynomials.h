@@ -34,6 +34,16 @@ inline constexpr float kLog1pPoly[8] = {0x1.555554p-2f,  -0x1.000226p-2f, 0x1.99
 inline constexpr float kTanhPoly[5] = {-0x1.555534p-2f, 0x1.110760p-3f, -0x1.b8430cp-5f,
                                        0x1.524e52p-6f, -0x1.768436p-8f};
 
+// Phi(-a) = exp(-a^2 / 2) * t * g(t), t = 1 / (1 + kGeluP a), 0 <= a <= 14.6, Phi the normal
+// distribution function; fit error 2^-26.
+inline constexpr float kGeluP = 0x1.0f5c28p-2f;
+inline constexpr float kGeluPoly[9] = {0x1.b11c9ap-4f, 0x1.af3042p-4f,  0x1.a3f356p-4f,
+                                       0x1.f3c600p-5f, 0x1.171c10p-3f,  -0x1.d2776ap-4f,
+                                       0x1.b9863ep-3f, -0x1.251c38p-3f, 0x1.f52036p-6f};
+// 2 sqrt(2 / pi), and 0.044715 times it.
+inline constexpr float kGeluTanh1 = 0x1.988454p+0f;
+inline constexpr float kGeluTanh3 = 0x1.2444f2p-4f;
+
 }  // namespace baton::kernel
 
 #endif  // BATON_KERNEL_POLYNOMIALS_H_

@@ -276,6 +276,11 @@ TEST(ReferenceTest, Elementwise) {
   }
   k.silu_mul(x.data(), z.data(), n, y.data());
   for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(y[i], silu(x[i]) * z[i], 1e-5);
+  std::vector<float> other(n);
+  k.apply_mul(Function::kSilu, x.data(), z.data(), n, other.data());
+  EXPECT_EQ(other, y);
+  k.apply_mul(Function::kRelu2, x.data(), z.data(), n, y.data());
+  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[i], x[i] > 0 ? x[i] * x[i] * z[i] : 0 * z[i]);
   k.softplus_bias(x.data(), z.data(), n, 0.1f, 3.0f, y.data());
   for (int64_t i = 0; i < n; ++i) {
     const double s = std::log1p(std::exp(double(x[i]) + z[i]));

@@ -432,7 +432,8 @@ TEST_P(SimdTest, FunctionsGiveTheSameBitsOverAllOfF32) {
   constexpr int64_t kChunk = 4099;
   Vec x(kChunk), want(kChunk), got(kChunk);
   for (Function f : {Function::kExp, Function::kLog1p, Function::kSigmoid, Function::kSilu,
-                     Function::kSoftplus, Function::kTanh, Function::kExpm1}) {
+                     Function::kSoftplus, Function::kTanh, Function::kGelu, Function::kGeluTanh,
+                     Function::kRelu2, Function::kExpm1}) {
     uint64_t bits = static_cast<uint64_t>(f);
     while (bits <= 0xffffffffu) {
       for (float& v : x) {
@@ -473,6 +474,12 @@ TEST_P(SimdTest, ElementwiseGivesTheSameBits) {
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.silu_mul(z.data(), x.data(), n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.sigmoid_mul(z.data(), x.data(), n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.multiply(z.data(), x.data(), n, y); }));
+    for (Function f : {Function::kSilu, Function::kGelu, Function::kGeluTanh, Function::kRelu2}) {
+      ASSERT_TRUE(run([&](const Kernels& k, float* y) {
+        k.apply_mul(f, z.data(), x.data(), n, y);
+      })) << "apply_mul "
+          << int(f);
+    }
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.add_scaled(x.data(), 0.22f, n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) { k.scale(x.data(), 12.3f, n, y); }));
     ASSERT_TRUE(run([&](const Kernels& k, float* y) {

@@ -1,6 +1,7 @@
 // What the whole-model comparisons cannot see: how work is cut, which experts win a tie, and that
 // a step allocates nothing once it has run.
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -8,12 +9,14 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/attention.h"
 #include "model/embedding.h"
 #include "model/generate.h"
 #include "model/linear.h"
+#include "model/mlp.h"
 #include "model/model.h"
 #include "model/sequence_memory.h"
 #include "model/temp_dir.h"
@@ -132,6 +135,77 @@ class EditedModel {
  private:
   TempDir dir_;
 };
+
+// A matrix and its bias with values that f32 sums exactly enough to compare in double.
+Linear RandomLinear(SplitMix64* rng, int64_t rows, int64_t cols, bool bias) {
+  std::vector<float> w(rows * cols);
+  for (float& v : w) v = static_cast<float>(rng->Uniform() - 0.5);
+  Linear l;
+  l.w = *kernel::PackedMatrix::Pack(w.data(), kernel::DType::kF32, rows, cols, cols, nullptr);
+  if (bias) l.bias.resize(rows, 0.25f);
+  return l;
+}
+
+std::vector<double> Times(const Linear& l, const std::vector<double>& x) {
+  std::vector<double> y(l.w.rows());
+  const auto* d = static_cast<const float*>(l.w.data());
+  for (int64_t r = 0; r < l.w.rows(); ++r) {
+    y[r] = l.bias.empty() ? 0 : l.bias[r];
+    for (int64_t k = 0; k < l.w.cols(); ++k)
+      y[r] += x[k] * d[(r / kernel::kLanes * l.w.cols() + k) * kernel::kLanes + r % kernel::kLanes];
+  }
+  return y;
+}
+
+double ActOf(Activation act, double v) {
+  const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+  switch (act) {
+    case Activation::kSilu:
+      return v / (1 + std::exp(-v));
+    case Activation::kGelu:
+      return v * 0.5 * std::erfc(-v * M_SQRT1_2);
+    case Activation::kGeluTanh:
+      return 0.5 * v * (1 + std::tanh(u));
+    case Activation::kRelu2:
+      return v > 0 ? v * v : 0;
+  }
+  return 0;
+}
+
+TEST(Mlp, EveryFormIsItsFormula) {
+  constexpr int64_t kHidden = 24, kWidth = 37, kRows = 3;
+  SplitMix64 rng(7);
+  std::vector<float> x(kRows * kHidden), y(x.size());
+  for (float& v : x) v = static_cast<float>(4 * rng.Uniform() - 2);
+  for (const Activation act :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu2}) {
+    for (const bool gated : {true, false}) {
+      for (const bool plain : {true, false}) {  // without biases and multipliers
+        const MlpForm form{act, gated, plain ? 1.0f : 1.5f, plain ? 1.0f : 0.7f};
+        MlpWeights w;
+        if (gated) w.gate = RandomLinear(&rng, kWidth, kHidden, !plain);
+        w.up = RandomLinear(&rng, kWidth, kHidden, !plain);
+        w.down = RandomLinear(&rng, kHidden, kWidth, !plain);
+        Workspace::Impl work;
+        ASSERT_TRUE(work.arena.Reserve(MlpScratch(MlpConfig{kWidth}, kRows)).ok());
+        const Step step(kernel::SimdKernels(), nullptr, &work);
+        RunMlp(step, w, Rows{x.data(), kHidden}, Rows{y.data(), kHidden}, kRows, form);
+        for (int64_t r = 0; r < kRows; ++r) {
+          const std::vector<double> in(x.begin() + r * kHidden, x.begin() + (r + 1) * kHidden);
+          std::vector<double> mid = Times(w.up, in);
+          const std::vector<double> gate = gated ? Times(w.gate, in) : mid;
+          for (int64_t i = 0; i < kWidth; ++i)
+            mid[i] =
+                gated ? ActOf(act, form.gate_multiplier * gate[i]) * mid[i] : ActOf(act, mid[i]);
+          const std::vector<double> want = Times(w.down, mid);
+          for (int64_t i = 0; i < kHidden; ++i)
+            EXPECT_NEAR(y[r * kHidden + i], form.down_multiplier * want[i], 2e-5)
+                << static_cast<int>(act) << " gated " << gated << " plain " << plain;
+        }
+      }
+    }
+  }
+}
 
 TEST(Moe, TiesGoToTheLowerExpert) {
   EditedModel model("tiny-granitemoehybrid");  // 6 experts, 3 chosen, hidden 128, width 72

@@ -159,6 +159,11 @@ std::string CanonicalText(const ModelConfig& c) {
                           c.short_conv->bias);
   if (c.mlp.has_value())
     absl::StrAppendFormat(&out, "mlp width=%d bias=%d\n", c.mlp->width, c.mlp->bias);
+  if (c.mlp.has_value() && c.mlp->form != MlpForm{}) {
+    const MlpForm& f = c.mlp->form;
+    absl::StrAppendFormat(&out, "mlp act=%d gated=%d gate=%a down=%a\n", static_cast<int>(f.act),
+                          f.gated, f.gate_multiplier, f.down_multiplier);
+  }
   if (c.moe.has_value()) {
     const MoeConfig& m = *c.moe;
     absl::StrAppendFormat(&out, "moe e=%d k=%d width=%d router=%d cb=%d norm=%d,%a scale=%a",

@@ -75,9 +75,22 @@ struct ShortConvConfig {
   bool bias = false;  // of both projections and the convolution
 };
 
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2 };
+
+// How a feed-forward part computes: down(act(gate x) * up x), or, not gated, down(act(up x)).
+struct MlpForm {
+  Activation act = Activation::kSilu;
+  bool gated = true;
+  float gate_multiplier = 1;  // of gate x (models: falcon_h1)
+  float down_multiplier = 1;  // of the output
+
+  bool operator==(const MlpForm&) const = default;
+};
+
 struct MlpConfig {
   int64_t width = 0;
   bool bias = false;
+  MlpForm form = {};
 };
 
 // How a row's experts and their shares come from the router's logits. Ties: the lower id.

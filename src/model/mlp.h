@@ -1,5 +1,5 @@
-// Feed-forward parts of a step: the gated MLP, and routed experts. Each row is independent, so a
-// caller may pass any subset of rows. Thread rule: as Step.
+// Feed-forward parts of a step: the MLP, gated or not, and routed experts. Each row is independent,
+// so a caller may pass any subset of rows. Thread rule: as Step.
 #ifndef BATON_MODEL_MLP_H_
 #define BATON_MODEL_MLP_H_
 
@@ -12,12 +12,21 @@
 
 namespace baton::model {
 
-int64_t MlpScratch(const MlpConfig& config, int64_t rows);
-// y = down(silu(gate x) * up x).
-void RunMlp(const Step& step, const MlpWeights& weights, Rows x, Rows y, int64_t rows);
+kernel::Function FunctionOf(Activation act);
 
-// gate = silu(gate) * up over the columns of a tile; both are as wide as their stride.
-void CombineTile(const kernel::Kernels& kernels, Rows gate, Rows up, const Tile& tile);
+int64_t MlpScratch(const MlpConfig& config, int64_t rows);
+// y = down(act(gate x) * up x), or down(act(up x)).
+void RunMlp(const Step& step,
+            const MlpWeights& weights,
+            Rows x,
+            Rows y,
+            int64_t rows,
+            const MlpForm& form = {});
+
+// gate = act(gate) * up, or gate = act(up), over the columns of a tile; both are as wide as their
+// stride.
+void CombineTile(
+    const kernel::Kernels& kernels, Rows gate, Rows up, const Tile& tile, const MlpForm& form = {});
 
 int64_t MoeScratch(const MoeConfig& config, int64_t hidden, int64_t rows);
 // The part of a row's router logits that decides: fills `chosen` (ascending) and `shares`, both

@@ -20,7 +20,7 @@ int64_t FeedForward::Scratch(int64_t rows) const {
 
 void FeedForward::Run(const Step& step, Rows x, Rows y, int64_t rows) const {
   if (weights_.mlp.has_value()) {
-    RunMlp(step, *weights_.mlp, x, y, rows);
+    RunMlp(step, *weights_.mlp, x, y, rows, config_.mlp->form);
   } else {
     for (int64_t r = 0; r < rows; ++r) std::fill_n(y[r], config_.hidden_size, 0.0f);
   }

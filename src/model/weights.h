@@ -54,9 +54,9 @@ struct ShortConvWeights {
   Linear out;
 };
 
-// down(silu(gate x) * up x).
+// The matrices of MlpForm.
 struct MlpWeights {
-  Linear gate, up, down;
+  Linear gate, up, down;  // gate is empty where the form is not gated
 };
 
 struct MoeWeights {

@@ -82,32 +82,42 @@ void Softmax(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = x[i] / total;
 }
 
-void Apply(Function f, const float* x, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) {
-    switch (f) {
-      case Function::kExp:
-        y[i] = ExpOf(x[i]);
-        break;
-      case Function::kLog1p:
-        y[i] = Log1pOf(x[i]);
-        break;
-      case Function::kSigmoid:
-        y[i] = SigmoidOf(x[i]);
-        break;
-      case Function::kSilu:
-        y[i] = SiluOf(x[i]);
-        break;
-      case Function::kSoftplus:
-        y[i] = SoftplusOf(x[i]);
-        break;
-      case Function::kTanh:
-        y[i] = TanhOf(x[i]);
-        break;
-      case Function::kExpm1:
-        y[i] = Expm1Of(x[i]);
-        break;
-    }
+namespace {
+
+float Of(Function f, float x) {
+  switch (f) {
+    case Function::kExp:
+      return ExpOf(x);
+    case Function::kLog1p:
+      return Log1pOf(x);
+    case Function::kSigmoid:
+      return SigmoidOf(x);
+    case Function::kSilu:
+      return SiluOf(x);
+    case Function::kSoftplus:
+      return SoftplusOf(x);
+    case Function::kTanh:
+      return TanhOf(x);
+    case Function::kGelu:
+      return GeluOf(x);
+    case Function::kGeluTanh:
+      return GeluTanhOf(x);
+    case Function::kRelu2:
+      return Relu2Of(x);
+    case Function::kExpm1:
+      return Expm1Of(x);
   }
+  return x;
+}
+
+}  // namespace
+
+void Apply(Function f, const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = Of(f, x[i]);
+}
+
+void ApplyMul(Function f, const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = Of(f, gate[i]) * up[i];
 }
 
 }  // namespace baton::kernel::BATON_REFERENCE_NS

@@ -140,6 +140,26 @@ BATON_INLINE float TanhOf(float x) {
   return FromBits(Bits(y) | (Bits(x) & 0x80000000u));
 }
 
+BATON_INLINE float GeluOf(float x) {
+  const float wide = Abs(x);
+  const float a = wide > 16.0f ? 16.0f : wide;  // Phi(-16) is 0; the square stays finite
+  const float t = 1.0f / Fma(a, kGeluP, 1.0f);
+  const float h = a * a;
+  const float lost = Fma(a, a, -h);  // of the square: matters where exp is steep
+  const float e = ExpOf(-0.5f * h);
+  const float tail = Horner(kGeluPoly, t) * t * Fma(e, -0.5f * lost, e);
+  return x * (x >= 0.0f ? 1.0f - tail : tail);
+}
+
+BATON_INLINE float GeluTanhOf(float x) {
+  return x * SigmoidOf(x * Fma(x * x, kGeluTanh3, kGeluTanh1));
+}
+
+BATON_INLINE float Relu2Of(float x) {
+  const float m = x < 0.0f ? 0.0f : x;  // NaN stays
+  return m * m;
+}
+
 }  // namespace baton::kernel::BATON_REFERENCE_NS
 
 #endif  // BATON_KERNEL_REFERENCE_FUNCTIONS_INL_H_

@@ -18,6 +18,9 @@ struct ScalarFunctions {
   float (*softplus)(float);
   float (*tanh)(float);
   float (*expm1)(float);
+  float (*gelu)(float);
+  float (*gelu_tanh)(float);
+  float (*relu2)(float);
   void (*sin_cos)(double, float*, float*);
   double (*pow_positive)(double, double);
 };
@@ -58,6 +61,7 @@ void GatedRmsNorm(const float* y,
 void SiluMul(const float* gate, const float* up, int64_t n, float* out);
 void SigmoidMul(const float* gate, const float* up, int64_t n, float* out);
 void Multiply(const float* a, const float* b, int64_t n, float* out);
+void ApplyMul(Function f, const float* gate, const float* up, int64_t n, float* out);
 void AddScaled(const float* y, float m, int64_t n, float* h);
 void Scale(const float* x, float m, int64_t n, float* y);
 void SoftplusBias(const float* x, const float* bias, int64_t n, float lo, float hi, float* out);

@@ -83,6 +83,9 @@ float SiluFn(float x) { return SiluOf(x); }
 float SoftplusFn(float x) { return SoftplusOf(x); }
 float TanhFn(float x) { return TanhOf(x); }
 float Expm1Fn(float x) { return Expm1Of(x); }
+float GeluFn(float x) { return GeluOf(x); }
+float GeluTanhFn(float x) { return GeluTanhOf(x); }
+float Relu2Fn(float x) { return Relu2Of(x); }
 
 }  // namespace
 
@@ -95,6 +98,9 @@ extern const ScalarFunctions kScalar = {
     .softplus = SoftplusFn,
     .tanh = TanhFn,
     .expm1 = Expm1Fn,
+    .gelu = GeluFn,
+    .gelu_tanh = GeluTanhFn,
+    .relu2 = Relu2Fn,
     .sin_cos = SinCosOf,
     .pow_positive = PowPositiveOf,
 };
@@ -116,6 +122,7 @@ extern const Kernels kTable = {
     .silu_mul = SiluMul,
     .sigmoid_mul = SigmoidMul,
     .multiply = Multiply,
+    .apply_mul = ApplyMul,
     .add_scaled = AddScaled,
     .scale = Scale,
     .softplus_bias = SoftplusBias,

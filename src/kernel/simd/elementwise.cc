@@ -121,30 +121,48 @@ void Softmax(float* x, int64_t n) {
 
 namespace {
 
+// Calls fn with the vector form of `f`.
 template <class Fn>
-HWY_INLINE void Map(const float* x, int64_t n, float* y, const Fn& fn) {
-  ForVectors(n, [&](int64_t i, auto part) HWY_ATTR { Store(part, fn(Load(part, x + i)), y + i); });
+HWY_INLINE void With(Function f, const Fn& fn) {
+  switch (f) {
+    case Function::kExp:
+      return fn([](V v) HWY_ATTR { return ExpV(v); });
+    case Function::kLog1p:
+      return fn([](V v) HWY_ATTR { return Log1pV(v); });
+    case Function::kSigmoid:
+      return fn([](V v) HWY_ATTR { return SigmoidV(v); });
+    case Function::kSilu:
+      return fn([](V v) HWY_ATTR { return SiluV(v); });
+    case Function::kSoftplus:
+      return fn([](V v) HWY_ATTR { return SoftplusV(v); });
+    case Function::kTanh:
+      return fn([](V v) HWY_ATTR { return TanhV(v); });
+    case Function::kGelu:
+      return fn([](V v) HWY_ATTR { return GeluV(v); });
+    case Function::kGeluTanh:
+      return fn([](V v) HWY_ATTR { return GeluTanhV(v); });
+    case Function::kRelu2:
+      return fn([](V v) HWY_ATTR { return Relu2V(v); });
+    case Function::kExpm1:
+      return fn([](V v) HWY_ATTR { return Expm1V(v); });
+  }
 }
 
 }  // namespace
 
 void Apply(Function f, const float* x, int64_t n, float* y) {
-  switch (f) {
-    case Function::kExp:
-      return Map(x, n, y, [](V v) HWY_ATTR { return ExpV(v); });
-    case Function::kLog1p:
-      return Map(x, n, y, [](V v) HWY_ATTR { return Log1pV(v); });
-    case Function::kSigmoid:
-      return Map(x, n, y, [](V v) HWY_ATTR { return SigmoidV(v); });
-    case Function::kSilu:
-      return Map(x, n, y, [](V v) HWY_ATTR { return SiluV(v); });
-    case Function::kSoftplus:
-      return Map(x, n, y, [](V v) HWY_ATTR { return SoftplusV(v); });
-    case Function::kTanh:
-      return Map(x, n, y, [](V v) HWY_ATTR { return TanhV(v); });
-    case Function::kExpm1:
-      return Map(x, n, y, [](V v) HWY_ATTR { return Expm1V(v); });
-  }
+  With(f, [&](auto of) HWY_ATTR {
+    ForVectors(n,
+               [&](int64_t i, auto part) HWY_ATTR { Store(part, of(Load(part, x + i)), y + i); });
+  });
+}
+
+void ApplyMul(Function f, const float* gate, const float* up, int64_t n, float* out) {
+  With(f, [&](auto of) HWY_ATTR {
+    ForVectors(n, [&](int64_t i, auto part) HWY_ATTR {
+      Store(part, hn::Mul(of(Load(part, gate + i)), Load(part, up + i)), out + i);
+    });
+  });
 }
 #endif  // BATON_SIMD
 }  // namespace baton::kernel::HWY_NAMESPACE

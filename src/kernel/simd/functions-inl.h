@@ -115,6 +115,32 @@ HWY_INLINE V TanhV(V x) {
   return FromBits(hn::Or(Bits(y), hn::And(Bits(x), SplatBits(0x80000000u))));
 }
 
+HWY_INLINE V GeluV(V x) {
+  const V one = Splat(1.0f);
+  const V minus_half = Splat(-0.5f);
+  const V limit = Splat(16.0f);
+  const V wide = hn::Abs(x);
+  const V a = hn::IfThenElse(hn::Gt(wide, limit), limit, wide);
+  const V t = hn::Div(one, hn::MulAdd(a, Splat(kGeluP), one));
+  const V h = hn::Mul(a, a);
+  const V lost = hn::MulSub(a, a, h);
+  const V e = ExpV(hn::Mul(minus_half, h));
+  const V tail =
+      hn::Mul(hn::Mul(Horner(kGeluPoly, t), t), hn::MulAdd(e, hn::Mul(minus_half, lost), e));
+  const V phi = hn::IfThenElse(hn::Ge(x, hn::Zero(D())), hn::Sub(one, tail), tail);
+  return hn::Mul(x, phi);
+}
+
+HWY_INLINE V GeluTanhV(V x) {
+  const V u = hn::MulAdd(hn::Mul(x, x), Splat(kGeluTanh3), Splat(kGeluTanh1));
+  return hn::Mul(x, SigmoidV(hn::Mul(x, u)));
+}
+
+HWY_INLINE V Relu2V(V x) {
+  const V m = hn::IfThenZeroElse(hn::Lt(x, hn::Zero(D())), x);
+  return hn::Mul(m, m);
+}
+
 #endif  // BATON_SIMD
 }  // namespace baton::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -32,6 +32,7 @@ const Kernels* Table() {
       .silu_mul = SiluMul,
       .sigmoid_mul = SigmoidMul,
       .multiply = Multiply,
+      .apply_mul = ApplyMul,
       .add_scaled = AddScaled,
       .scale = Scale,
       .softplus_bias = SoftplusBias,

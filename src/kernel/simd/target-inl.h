@@ -52,6 +52,7 @@ void ExpMul(const float* a, const float* x, int64_t n, float* out);
 void Rope(float* x, const float* cos, const float* sin, int64_t rot);
 void Softmax(float* x, int64_t n);
 void Apply(Function f, const float* x, int64_t n, float* y);
+void ApplyMul(Function f, const float* gate, const float* up, int64_t n, float* out);
 
 #if BATON_SIMD
 namespace hn = hwy::HWY_NAMESPACE;
