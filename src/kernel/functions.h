@@ -15,8 +15,8 @@ float Silu(float x);      // 3.0 ulp for x > -86; x * Sigmoid(x)
 float Softplus(float x);  // 1.6 ulp for x > -86; log1p(exp(-|x|)) + max(x, 0)
 float Tanh(float x);      // 1.3 ulp; odd, keeps the sign of zero
 float Expm1(float x);     // 3.3 ulp; exp(x) - 1, without cancellation near 0
-float Gelu(float x);      // 6 ulp for x > -13; x * Phi(x), Phi the normal distribution function
-float GeluTanh(float x);  // 6 ulp for x > -2; x * Sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)
+float Gelu(float x);      // 6.7 ulp for x > -13; x * Phi(x), Phi the normal distribution function
+float GeluTanh(float x);  // 6.5 ulp for x > -2; x * Sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)
 float Relu2(float x);     // exact before rounding; max(x, 0)^2
 // sin and cos of an angle in [0, 2^22] radians, computed in double precision; 0.51 ulp.
 void SinCos(double x, float* sin, float* cos);
