@@ -111,6 +111,49 @@ Case Mamba2Case(int64_t tokens, int64_t heads, ThreadPool* pool) {
   return c;
 }
 
+// `heads` value heads, two to a key head.
+Case GatedDeltaCase(int64_t tokens, int64_t heads, int64_t dim, ThreadPool* pool) {
+  const int64_t wrap = std::min<int64_t>(heads, 32);  // heads beyond these are other sequences
+  auto start = Share(Uniform(heads * dim * dim, -0.1, 0.1));
+  auto state = Share(*start);
+  auto qk = Share(Uniform(tokens * wrap * dim, -0.1, 0.1));  // q of wrap / 2 heads, then k
+  auto v = Share(Uniform(tokens * wrap * dim));
+  auto gates = Share(Uniform(tokens * 2 * wrap, 0.9, 1));
+  auto y = Share(Floats(v->size()));
+  Case c;
+  c.name = "gated delta " + std::to_string(tokens) + " tokens, " + std::to_string(heads) +
+           " heads of " + std::to_string(dim);
+  c.bound = tokens == 1 ? Bound::kUpdate : Bound::kFma;
+  c.work = (tokens == 1 ? 8.0 : 7.0 * tokens) * heads * dim * dim;
+  c.run = [=](const Kernels& k) {
+    pool->ParallelFor(wrap, [&](int64_t h0) {
+      const int64_t each = heads / wrap;
+      for (int64_t h = h0 * each; h < (h0 + 1) * each; ++h)
+        k.gated_delta({.state = state->data() + h * dim * dim,
+                       .k_dim = dim,
+                       .v_dim = dim,
+                       .tokens = tokens,
+                       .q = qk->data() + h0 / 2 * dim,
+                       .k = qk->data() + (wrap + h0) / 2 * dim,
+                       .ldqk = wrap * dim,
+                       .v = v->data() + h0 * dim,
+                       .ldv = wrap * dim,
+                       .beta = gates->data() + h0,
+                       .decay = gates->data() + wrap + h0,
+                       .ldg = 2 * wrap,
+                       .y = y->data() + h0 * dim,
+                       .ldy = wrap * dim});
+    });
+  };
+  c.out = [=] {
+    Floats all = *y;
+    all.insert(all.end(), state->begin(), state->end());
+    return all;
+  };
+  c.reset = [=] { *state = *start; };
+  return c;
+}
+
 Case Mamba1Case(int64_t tokens, int64_t channels) {
   constexpr int64_t kN = 16;
   auto start = Share(Uniform(channels * kN));
@@ -256,6 +299,9 @@ std::vector<Case> MakeCases(ThreadPool* pool, ThreadPool* one) {
   cases.push_back(Mamba2Case(512, 24, one));
   cases.push_back(Mamba2Case(16, 24, one));
   cases.push_back(Mamba2Case(1, 24 * 96, pool));
+  cases.push_back(GatedDeltaCase(512, 32, 128, one));
+  cases.push_back(GatedDeltaCase(16, 32, 128, one));
+  cases.push_back(GatedDeltaCase(1, 32 * 48, 128, pool));
   cases.push_back(Mamba1Case(128, 1536));
   cases.push_back(AttentionCase(512, 512, 64, 1, 4, one));
   cases.push_back(AttentionCase(512, 512, 128, 4, 1, one));

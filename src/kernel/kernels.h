@@ -147,6 +147,27 @@ struct Mamba1Args {
   int64_t ldy;
 };
 
+// Gated delta rule for one value head (models: qwen3_next, qwen3_5, olmo_hybrid). S is [K][V], V
+// innermost; columns are independent. Per token: r = sum_i fma(k[i], S[i]) from 0, i ascending;
+// u = beta * fma(-decay, r, v); S[i] = fma(k[i], u, decay * S[i]); y = sum_i fma(q[i], S[i]) from
+// 0.
+struct GatedDeltaArgs {
+  float* state;  // [k_dim][v_dim]
+  int64_t k_dim;
+  int64_t v_dim;
+  int64_t tokens;
+  const float* q;  // [k_dim] at q + t * ldqk, normalised and scaled
+  const float* k;  // normalised
+  int64_t ldqk;
+  const float* v;  // [v_dim] at v + t * ldv
+  int64_t ldv;
+  const float* beta;   // share of the error that is written, at beta[t * ldg]
+  const float* decay;  // of S before the token, at decay[t * ldg]
+  int64_t ldg;
+  float* y;  // [v_dim] at y + t * ldy; may not alias q, k, v
+  int64_t ldy;
+};
+
 // RG-LRU for channels [begin, end) (models: recurrent_gemma). Per token and channel:
 // l = sigmoid(decay_gate) * rate; v = sigmoid(input_gate) * x;
 // S = fma(exp(l), S, sqrt(-expm1(2l)) * v), but S = v for the first token of a sequence; y = S.
@@ -223,6 +244,7 @@ struct Kernels {
   void (*conv)(const ConvArgs&);
   void (*mamba2)(const Mamba2Args&);
   void (*mamba1)(const Mamba1Args&);
+  void (*gated_delta)(const GatedDeltaArgs&);
   void (*rg_lru)(const RgLruArgs&);
   void (*mamba2_narrow)(const Mamba2NarrowArgs&);
   void (*narrow)(const NarrowArgs&);

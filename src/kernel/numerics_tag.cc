@@ -135,6 +135,36 @@ void TagWindowAndRgLru(const Kernels& k, Sha256Hasher* hash) {
   hash->Update(AsBytes(y));
 }
 
+// The gated delta rule in two calls, over whole and partial vectors of columns.
+void TagGatedDelta(const Kernels& k, Sha256Hasher* hash) {
+  Inputs in;
+  constexpr int64_t kTokens = 6, kCut = 5, kK = 11, kV = 85;
+  const std::vector<float> q = in.Uniform(kTokens * kK, -1, 1);
+  const std::vector<float> keys = in.Uniform(kTokens * kK, -1, 1);
+  const std::vector<float> v = in.Uniform(kTokens * kV, -2, 2);
+  const std::vector<float> beta = in.Uniform(kTokens, 0, 2);
+  const std::vector<float> decay = in.Uniform(kTokens, 0.5, 1);
+  std::vector<float> state = in.Uniform(kK * kV, -1, 1), y(v.size());
+  for (const int64_t t : {int64_t{0}, kCut}) {
+    k.gated_delta({.state = state.data(),
+                   .k_dim = kK,
+                   .v_dim = kV,
+                   .tokens = t == 0 ? kCut : kTokens - kCut,
+                   .q = q.data() + t * kK,
+                   .k = keys.data() + t * kK,
+                   .ldqk = kK,
+                   .v = v.data() + t * kV,
+                   .ldv = kV,
+                   .beta = beta.data() + t,
+                   .decay = decay.data() + t,
+                   .ldg = 1,
+                   .y = y.data() + t * kV,
+                   .ldy = kV});
+  }
+  hash->Update(AsBytes(state));
+  hash->Update(AsBytes(y));
+}
+
 void TagRecurrences(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   constexpr int64_t kTokens = 9, kN = 13, kP = 40;
   const std::vector<float> x = in->Uniform(kTokens * kP, -2, 2);
@@ -314,6 +344,7 @@ Sha256 NumericsTag(const Kernels& k, StateDType state, Rounding rounding) {
   TagElementwise(k, &in, &hash);
   TagScalars(&in, &hash);
   TagWindowAndRgLru(k, &hash);
+  TagGatedDelta(k, &hash);
   if (state != StateDType::kF32) TagNarrow(k, state, rounding, &in, &hash);
   return hash.Finish();
 }

@@ -112,6 +112,7 @@ extern const Kernels kTable = {
     .conv = Conv,
     .mamba2 = Mamba2,
     .mamba1 = Mamba1,
+    .gated_delta = GatedDelta,
     .rg_lru = RgLru,
     .mamba2_narrow = Mamba2Narrow,
     .narrow = Narrow,

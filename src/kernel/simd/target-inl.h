@@ -28,6 +28,7 @@ void Attention(const AttentionArgs& a);
 void Conv(const ConvArgs& a);
 void Mamba2(const Mamba2Args& a);
 void Mamba1(const Mamba1Args& a);
+void GatedDelta(const GatedDeltaArgs& a);
 void RgLru(const RgLruArgs& a);
 void Mamba2Narrow(const Mamba2NarrowArgs& a);
 void Narrow(const NarrowArgs& a);
