@@ -8,7 +8,9 @@ constexpr Architecture kArchitectures[] = {
     {"granitemoehybrid", ParseGraniteMoeHybrid, BindGraniteMoeHybrid},
     {"jamba", ParseJamba, BindJamba},
     {"lfm2", ParseLfm2, BindLfm2},
+    {"lfm2_moe", ParseLfm2Moe, BindLfm2},
     {"llama", ParseLlama, BindLlama},
+    {"minimax", ParseMiniMax, BindMiniMax},
 };
 
 }  // namespace

@@ -37,6 +37,9 @@ void ParseJamba(ConfigReader* reader, ModelConfig* config);
 void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLfm2(ConfigReader* reader, ModelConfig* config);
 void BindLfm2(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseLfm2Moe(ConfigReader* reader, ModelConfig* config);
+void ParseMiniMax(ConfigReader* reader, ModelConfig* config);
+void BindMiniMax(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLlama(ConfigReader* reader, ModelConfig* config);
 void BindLlama(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 

@@ -59,6 +59,8 @@ void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
               (config.CountMixers(Mixer::kMamba1) > 0) == config.mamba1.has_value());
   BATON_CHECK(!reader->ok() ||
               (config.CountMixers(Mixer::kShortConv) > 0) == config.short_conv.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kLightning) > 0) == config.lightning.has_value());
   BATON_CHECK(!reader->ok() || (mlp == config.mlp.has_value() && moe == config.moe.has_value()));
 }
 
@@ -157,6 +159,13 @@ std::string CanonicalText(const ModelConfig& c) {
   if (c.short_conv.has_value())
     absl::StrAppendFormat(&out, "short_conv k=%d bias=%d\n", c.short_conv->width,
                           c.short_conv->bias);
+  if (c.lightning.has_value())
+    absl::StrAppendFormat(&out, "lightning h=%d d=%d\n", c.lightning->heads, c.lightning->head_dim);
+  if (c.normed_residual.has_value()) {
+    const NormedResidualConfig& r = *c.normed_residual;
+    for (const ResidualShares& s : {r.attention, r.linear, r.ffn})
+      absl::StrAppendFormat(&out, "shares %a %a\n", s.residual, s.output);
+  }
   if (c.mlp.has_value())
     absl::StrAppendFormat(&out, "mlp width=%d bias=%d\n", c.mlp->width, c.mlp->bias);
   if (c.mlp.has_value() && c.mlp->form != MlpForm{}) {

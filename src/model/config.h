@@ -87,6 +87,14 @@ struct MlpForm {
   bool operator==(const MlpForm&) const = default;
 };
 
+// Lightning attention; keys and values are equally wide.
+struct LightningConfig {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+
+  int64_t inner() const { return heads * head_dim; }
+};
+
 struct MlpConfig {
   int64_t width = 0;
   bool bias = false;
@@ -121,7 +129,16 @@ struct MoeConfig {
   bool shared_gate = false;  // share sigmoid(gate x) instead
 };
 
-enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1, kShortConv };
+enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1, kShortConv, kLightning };
+
+// h = residual * norm(h) + output * block(norm(h)), by kind of block.
+struct ResidualShares {
+  float residual = 1;
+  float output = 1;
+};
+struct NormedResidualConfig {
+  ResidualShares attention, linear, ffn;
+};
 
 struct LayerConfig {
   Mixer mixer = Mixer::kAttention;
@@ -149,6 +166,8 @@ struct ModelConfig {
   std::optional<Mamba2Config> mamba2;
   std::optional<Mamba1Config> mamba1;
   std::optional<ShortConvConfig> short_conv;
+  std::optional<LightningConfig> lightning;
+  std::optional<NormedResidualConfig> normed_residual;  // absent: a plain residual
   std::optional<MlpConfig> mlp;
   std::optional<MoeConfig> moe;
 

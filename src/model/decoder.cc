@@ -8,6 +8,7 @@
 #include "model/embedding.h"
 #include "model/linear.h"
 #include "model/mixer.h"
+#include "model/normed_residual_layer.h"
 #include "model/residual_layer.h"
 
 namespace baton::model {
@@ -24,6 +25,16 @@ size_t BytesOf(std::initializer_list<const std::vector<float>*> vectors) {
   size_t n = 0;
   for (const std::vector<float>* v : vectors) n += v->size() * sizeof(float);
   return n;
+}
+
+// How the blocks of a layer are wired.
+std::unique_ptr<Layer> MakeLayer(const ModelConfig& config,
+                                 const LayerWeights& weights,
+                                 Mixer kind,
+                                 std::unique_ptr<MixerBlock> mixer) {
+  if (config.normed_residual.has_value())
+    return std::make_unique<NormedResidualLayer>(config, weights, kind, std::move(mixer));
+  return std::make_unique<ResidualLayer>(config, weights, std::move(mixer));
 }
 
 }  // namespace
@@ -47,6 +58,10 @@ size_t WeightBytes(const DecoderWeights& w) {
           BytesOf(m.in) + BytesOf(m.x) + BytesOf(m.dt) + BytesOf(m.out) +
           BytesOf({&m.conv_w, &m.conv_b, &m.dt_norm, &m.b_norm, &m.c_norm, &m.dt_bias, &m.a, &m.d});
     }
+    if (l.lightning.has_value()) {
+      const LightningWeights& a = *l.lightning;
+      n += BytesOf(a.qkv) + BytesOf(a.gate) + BytesOf(a.out) + BytesOf({&a.norm});
+    }
     if (l.short_conv.has_value()) {
       const ShortConvWeights& s = *l.short_conv;
       n += BytesOf(s.in) + BytesOf(s.out) + BytesOf({&s.conv_w, &s.conv_b});
@@ -69,8 +84,8 @@ Decoder::Decoder(Parts parts) : parts_(std::move(parts)) {
   for (uint32_t i = 0; i < c.layers.size(); ++i) {
     const LayerWeights& w = parts_.weights.layers[i];
     place.layer = i;
-    layers_.push_back(
-        std::make_unique<ResidualLayer>(c, w, MakeMixer(c.layers[i].mixer, place, w)));
+    const Mixer kind = c.layers[i].mixer;
+    layers_.push_back(MakeLayer(c, w, kind, MakeMixer(kind, place, w)));
     place.tail_offset += MixerTailBytes(c.layers[i].mixer, c, parts_.state_dtype);
   }
   weight_bytes_ = WeightBytes(parts_.weights);

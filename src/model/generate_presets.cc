@@ -75,6 +75,20 @@ constexpr Preset kPresets[] = {
       "layer_types": ["conv", "full_attention", "conv", "full_attention"],
       "num_attention_heads": 4, "num_key_value_heads": 2, "conv_L_cache": 3, "norm_eps": 1e-5,
       "vocab_size": 300, "max_position_embeddings": 4096, "rope_theta": 1e6})"},
+    {"tiny-lfm2-moe", R"({
+      "model_type": "lfm2_moe", "hidden_size": 128, "intermediate_size": 200,
+      "moe_intermediate_size": 72, "num_dense_layers": 1, "num_experts": 6,
+      "num_experts_per_tok": 2, "num_hidden_layers": 4,
+      "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+      "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300,
+      "max_position_embeddings": 4096, "rope_theta": 1e6})"},
+    {"tiny-minimax", R"({
+      "model_type": "minimax", "hidden_size": 128, "intermediate_size": 72,
+      "num_local_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 4,
+      "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 40,
+      "linear_attn_alpha_factor": 2.0, "full_attn_alpha_factor": 2.0, "mlp_alpha_factor": 2.0,
+      "vocab_size": 300, "max_position_embeddings": 4096})"},
     {"tiny-llama", R"({
       "model_type": "llama", "hidden_size": 128, "intermediate_size": 208,
       "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -116,22 +116,30 @@ class Comparison {
 
   StatusOr<double> CompareRec(const RecordedState& state) const {
     const size_t part = *model_.layout().FindPart(state.layer, kSsmComponent);
-    // Own order ends in [N][P] (per head) or is [N][I]; the record has the last two swapped.
+    // Own order ends in [N][P] (per head) or is [N][I], the record has the last two swapped; keys
+    // by values are recorded as they are kept.
     std::vector<int64_t> shape = model_.layout().parts()[part].shape;
+    const bool swapped = model_.layout().parts()[part].axes != "H,K,V";
     const int64_t rows = shape[shape.size() - 2], cols = shape[shape.size() - 1];
-    std::swap(shape[shape.size() - 2], shape[shape.size() - 1]);
+    if (swapped) std::swap(shape[shape.size() - 2], shape[shape.size() - 1]);
     shape.insert(shape.begin(), 1);
     BATON_RETURN_IF_ERROR(CheckShape(state, shape));
+    // A state that hardly fades is a sum over all tokens: its largest value is the unit then.
+    double unit = 1;
+    for (int64_t i = 0; i < state.tensor->elements(); ++i)
+      unit = std::max(unit, std::fabs(static_cast<double>(ElementOf(*state.tensor, i))));
     double worst = 0;
     const int64_t planes = state.tensor->elements() / (rows * cols);
     for (int64_t p = 0; p < planes; ++p)
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t c = 0; c < cols; ++c) {
           const int64_t base = p * rows * cols;
-          worst = std::max(worst, Difference(memory_.StateValue(part, base + r * cols + c),
-                                             ElementOf(*state.tensor, base + c * rows + r)));
+          const int64_t own = base + r * cols + c;
+          const int64_t recorded = swapped ? base + c * rows + r : own;
+          worst = std::max(
+              worst, Difference(memory_.StateValue(part, own), ElementOf(*state.tensor, recorded)));
         }
-    return worst;
+    return worst / unit;
   }
 
   const Model& model_;

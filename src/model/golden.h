@@ -29,7 +29,8 @@ struct GoldenReport {
   int64_t tokens = 0;
   double logits_diff = 0;  // largest |difference|; infinity where a value is not finite
   double logits_std = 0;   // of the recorded logits, for scale
-  // "conv", "rec", "k", "v": largest |difference| over layers and boundaries.
+  // "conv", "rec", "k", "v": largest |difference| over layers and boundaries; of "rec"
+  // in units of the largest value recorded, where that is above 1.
   std::map<std::string, double> state_diff;
   int64_t states_compared = 0;
 

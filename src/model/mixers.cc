@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "model/attention.h"
+#include "model/lightning.h"
 #include "model/mamba1.h"
 #include "model/mamba2.h"
 #include "model/mixer.h"
@@ -27,6 +28,8 @@ std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
       return MakeMamba1(place, *weights.mamba1);
     case Mixer::kShortConv:
       return MakeShortConv(place, *weights.short_conv);
+    case Mixer::kLightning:
+      return MakeLightning(place, *weights.lightning);
   }
   return nullptr;
 }
@@ -48,6 +51,9 @@ void AddStateParts(Mixer mixer,
     case Mixer::kShortConv:
       AddShortConvParts(config, layer, spec);
       break;
+    case Mixer::kLightning:
+      AddLightningParts(*config.lightning, layer, spec);
+      break;
   }
 }
 
@@ -66,6 +72,8 @@ MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {
       return MixerCost{Mamba1Cost(*config.mamba1, config.hidden_size)};
     case Mixer::kShortConv:
       return MixerCost{ShortConvCost(*config.short_conv, config.hidden_size)};
+    case Mixer::kLightning:
+      return MixerCost{LightningCost(*config.lightning, config.hidden_size)};
   }
   return {};
 }

@@ -47,6 +47,13 @@ struct Mamba1Weights {
   Linear out;
 };
 
+struct LightningWeights {
+  Linear qkv;               // rows per head q(D) | k(D) | v(D)
+  Linear gate;              // [H*D, h]
+  std::vector<float> norm;  // [H*D]
+  Linear out;
+};
+
 struct ShortConvWeights {
   Linear in;                  // rows B(h) | C(h) | x(h)
   std::vector<float> conv_w;  // [K][h]
@@ -74,6 +81,7 @@ struct LayerWeights {
   std::optional<Mamba2Weights> mamba2;
   std::optional<Mamba1Weights> mamba1;
   std::optional<ShortConvWeights> short_conv;
+  std::optional<LightningWeights> lightning;
   std::optional<MlpWeights> mlp;
   std::optional<MoeWeights> moe;
 };

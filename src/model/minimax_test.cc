@@ -1,0 +1,82 @@
+// What minimax reads from a config.json, and how fast its states fade.
+#include <cmath>
+#include <string>
+
+#include "base/json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/config.h"
+#include "model/generate.h"
+#include "model/lightning.h"
+#include "model/model_layout.h"
+
+namespace baton::model {
+namespace {
+
+using testing::HasSubstr;
+
+StatusOr<ModelConfig> With(const std::string& changes) {
+  Json json = *PresetConfig("tiny-minimax");
+  json.merge_patch(*ParseJsonLenient(changes));
+  return ParseConfig(json);
+}
+
+std::string Error(const StatusOr<ModelConfig>& config) {
+  return config.ok() ? "ok" : std::string(config.status().message());
+}
+
+TEST(MiniMax, DefaultsAreTheLibrarysOwn) {
+  const auto c = ParseConfig(*ParseJsonLenient(
+      R"({"model_type":"minimax","vocab_size":10,"hidden_size":4096,"num_hidden_layers":4})"));
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_EQ(c->layers[0].mixer, Mixer::kAttention);
+  EXPECT_EQ(c->layers[1].mixer, Mixer::kLightning);
+  EXPECT_EQ(c->attention->kv_heads, 8);
+  EXPECT_EQ(c->attention->rope->theta, 1e6);
+  EXPECT_EQ(c->attention->rope->dims, 128);
+  EXPECT_EQ(c->lightning->heads, 32);
+  EXPECT_EQ(c->normed_residual->linear.residual, 1.0f);
+  EXPECT_EQ(c->moe->experts, 8);
+  EXPECT_TRUE(c->moe->renormalise);
+}
+
+TEST(MiniMax, OriginalSpellingsMeanTheSame) {
+  const std::string base = CanonicalText(*With("{}"));
+  EXPECT_EQ(CanonicalText(*With(R"({"layer_types":null,"attn_type_list":[0,1,0,1]})")), base);
+  EXPECT_EQ(CanonicalText(*With(R"({"linear_attn_alpha_factor":null,
+      "layernorm_linear_attention_alpha":2.0,"postnorm":true,"shared_intermediate_size":0})")),
+            base);
+  for (const char* change :
+       {R"({"linear_attn_beta_factor":0.5})", R"({"mlp_alpha_factor":3})", R"({"rotary_dim":20})",
+        R"({"full_attn_alpha_factor":3})", R"({"layer_types":null})"}) {
+    EXPECT_NE(CanonicalText(*With(change)), base) << change;
+  }
+  EXPECT_THAT(Error(With(R"({"layer_types":null,"attn_type_list":[0,2,0,1]})")),
+              HasSubstr("layer 1"));
+  EXPECT_THAT(Error(With(R"({"postnorm":false})")), HasSubstr("postnorm"));
+  EXPECT_THAT(Error(With(R"({"shared_intermediate_size":8})")), HasSubstr("shared expert"));
+}
+
+TEST(MiniMax, LinearLayersKeepOneTensor) {
+  const auto layout = BuildLayout(*With("{}"), Sha256());
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  ASSERT_EQ(layout->StatePartCount(), 2u);
+  EXPECT_EQ(layout->PartName(0), "l0.ssm");
+  EXPECT_EQ(layout->parts()[0].shape, (std::vector<int64_t>{4, 40, 40}));
+  EXPECT_EQ(layout->groups()[0].layers, (std::vector<uint32_t>{1, 3}));
+}
+
+TEST(MiniMax, DecayIsTheFormulas) {
+  const LightningConfig c{.heads = 64, .head_dim = 128};
+  for (const int64_t layer : {0, 40, 79}) {
+    for (const int64_t head : {0, 31, 63}) {
+      const double slope = std::pow(2.0, -8.0 * (head + 1) / 64) * (1 - layer / (79 + 1e-5) + 1e-5);
+      EXPECT_NEAR(LightningDecay(c, head, layer, 80), std::exp(-slope), 1e-7);
+    }
+  }
+  EXPECT_EQ(LightningDecay(c, 0, 0, 1), LightningDecay(c, 0, 0, 1));  // one layer: no 0 / 0
+  EXPECT_TRUE(std::isfinite(LightningDecay(c, 0, 0, 1)));
+}
+
+}  // namespace
+}  // namespace baton::model
