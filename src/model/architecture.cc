@@ -5,12 +5,19 @@ namespace {
 
 constexpr Architecture kArchitectures[] = {
     {"bamba", ParseBamba, BindBamba},
+    {"falcon_h1", ParseFalconH1, BindFalconH1},
+    {"falcon_mamba", ParseFalconMamba, BindMamba},
     {"granitemoehybrid", ParseGraniteMoeHybrid, BindGraniteMoeHybrid},
     {"jamba", ParseJamba, BindJamba},
     {"lfm2", ParseLfm2, BindLfm2},
     {"lfm2_moe", ParseLfm2Moe, BindLfm2},
     {"llama", ParseLlama, BindLlama},
+    {"mamba", ParseMamba, BindMamba},
+    {"mamba2", ParseMamba2Model, BindMamba},
     {"minimax", ParseMiniMax, BindMiniMax},
+    {"nemotron_h", ParseNemotronH, BindNemotronH},
+    {"zamba", ParseZamba, BindZamba},
+    {"zamba2", ParseZamba2, BindZamba2},
 };
 
 }  // namespace

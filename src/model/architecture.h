@@ -31,6 +31,9 @@ const Architecture* FindArchitecture(std::string_view model_type);
 // One per file.
 void ParseBamba(ConfigReader* reader, ModelConfig* config);
 void BindBamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseFalconH1(ConfigReader* reader, ModelConfig* config);
+void BindFalconH1(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseFalconMamba(ConfigReader* reader, ModelConfig* config);
 void ParseGraniteMoeHybrid(ConfigReader* reader, ModelConfig* config);
 void BindGraniteMoeHybrid(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseJamba(ConfigReader* reader, ModelConfig* config);
@@ -42,6 +45,16 @@ void ParseMiniMax(ConfigReader* reader, ModelConfig* config);
 void BindMiniMax(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLlama(ConfigReader* reader, ModelConfig* config);
 void BindLlama(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+// mamba, mamba2 and falcon_mamba bind alike.
+void ParseMamba(ConfigReader* reader, ModelConfig* config);
+void ParseMamba2Model(ConfigReader* reader, ModelConfig* config);
+void BindMamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseNemotronH(ConfigReader* reader, ModelConfig* config);
+void BindNemotronH(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseZamba(ConfigReader* reader, ModelConfig* config);
+void BindZamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseZamba2(ConfigReader* reader, ModelConfig* config);
+void BindZamba2(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 
 }  // namespace baton::model
 

@@ -1,5 +1,6 @@
 #include "model/attention.h"
 
+#include <array>
 #include <numbers>
 
 #include "kernel/functions.h"
@@ -11,6 +12,7 @@ namespace {
 struct AttentionLayer {
   const AttentionConfig* config;
   const AttentionWeights* weights;
+  const std::vector<LowRank>* added;  // to q, k, v; null or empty: nothing
   const KvGroup* group;
   size_t table;    // of the group among the layout's
   size_t ordinal;  // of this layer in the group
@@ -55,6 +57,10 @@ void RotateAndStore(const Step& step, const AttentionLayer& layer, Rows q, Rows 
           NormHeads(step, layer, layer.weights->q_norm, c.heads, q[row]);
           NormHeads(step, layer, layer.weights->k_norm, c.kv_heads, k[row]);
         }
+        if (c.key_multiplier != 1.0f) {
+          const int64_t width = c.kv_heads * c.head_dim;
+          step.kernels().scale(k[row], c.key_multiplier, width, k[row]);
+        }
         if (rope.dims > 0) {
           for (int64_t h = 0; h < c.heads; ++h)
             step.kernels().rope(q[row] + h * c.head_dim, rope.cos[row], rope.sin[row], rope.dims);
@@ -68,8 +74,31 @@ void RotateAndStore(const Step& step, const AttentionLayer& layer, Rows q, Rows 
   }
 }
 
-int64_t AttentionScratch(const AttentionConfig& c, int64_t rows) {
-  return 2 * Arena::Rounded(rows * c.heads * c.head_dim) +
+// q, k, v += B A x.
+void AddLowRank(const Step& step,
+                const AttentionLayer& layer,
+                Rows x,
+                const std::array<Rows, 3>& to,
+                int64_t rows) {
+  if (layer.added == nullptr || layer.added->empty()) return;
+  const ArenaScope scope(&step.arena());
+  std::array<LinearJob, 3> in, out;
+  for (size_t i = 0; i < 3; ++i) {
+    const LowRank& l = (*layer.added)[i];
+    const Rows mid{step.arena().Take(rows * l.a.w.rows()), l.a.w.rows()};
+    in[i] = LinearJob{&l.a, x, rows, mid};
+    out[i] = LinearJob{&l.b[0], mid, rows, to[i], true};
+  }
+  RunLinears(step, in);
+  RunLinears(step, out);
+}
+
+int64_t AttentionScratch(const AttentionLayer& layer, int64_t rows) {
+  const AttentionConfig& c = *layer.config;
+  int64_t added = 0;
+  if (layer.added != nullptr)
+    for (const LowRank& l : *layer.added) added += Arena::Rounded(rows * l.a.w.rows());
+  return added + 2 * Arena::Rounded(rows * c.heads * c.head_dim) +
          2 * Arena::Rounded(rows * c.kv_heads * c.head_dim);
 }
 
@@ -84,6 +113,7 @@ void RunAttention(const Step& step, const AttentionLayer& layer, Rows x, Rows y,
   const Rows v{step.arena().Take(rows * kv_width), kv_width};
   const LinearJob jobs[] = {{&w.q, x, rows, q}, {&w.k, x, rows, k}, {&w.v, x, rows, v}};
   RunLinears(step, jobs);
+  AddLowRank(step, layer, x, {q, k, v}, rows);
   RotateAndStore(step, layer, q, k, v);
 
   const int64_t group = c.heads / c.kv_heads;
@@ -116,7 +146,7 @@ void RunAttention(const Step& step, const AttentionLayer& layer, Rows x, Rows y,
 class AttentionBlock final : public MixerBlock {
  public:
   explicit AttentionBlock(const AttentionLayer& layer) : layer_(layer) {}
-  int64_t Scratch(int64_t rows) const override { return AttentionScratch(*layer_.config, rows); }
+  int64_t Scratch(int64_t rows) const override { return AttentionScratch(layer_, rows); }
   void Run(const Step& step, Rows x, Rows y, int64_t rows) const override {
     RunAttention(step, layer_, x, y, rows);
   }
@@ -191,15 +221,17 @@ void PlanAttention(Workspace::Impl* work) {
 }
 
 std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place,
-                                          const AttentionWeights& weights) {
+                                          const AttentionWeights& weights,
+                                          const std::vector<LowRank>* added) {
   const std::vector<KvGroup>& groups = place.layout->groups();
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto& layers = groups[g].layers;
     const auto it = std::find(layers.begin(), layers.end(), place.layer);
     if (it == layers.end()) continue;
     const size_t ordinal = static_cast<size_t>(it - layers.begin());
-    return std::make_unique<AttentionBlock>(AttentionLayer{
-        &*place.config->attention, &weights, &groups[g], g, ordinal, place.config->rms_norm_eps});
+    return std::make_unique<AttentionBlock>(AttentionLayer{&*place.config->attention, &weights,
+                                                           added, &groups[g], g, ordinal,
+                                                           place.config->rms_norm_eps});
   }
   BATON_CHECK(false);  // the layout was built from this config
   return nullptr;
@@ -207,8 +239,9 @@ std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place,
 
 MixerCost AttentionCost(const AttentionConfig& c, int64_t hidden) {
   MixerCost cost;
+  const int64_t in = c.input > 0 ? c.input : hidden, q = c.heads * c.head_dim;
   cost.per_token =
-      2 * 2 * (Product(hidden, c.heads * c.head_dim) + Product(hidden, c.kv_heads * c.head_dim));
+      2 * (Product(in, q) + 2 * Product(in, c.kv_heads * c.head_dim) + Product(q, hidden));
   // Scores and values, each 2 per head element, over n / 2 keys on average.
   cost.per_token_pair = 2 * Product(c.heads, c.head_dim);
   return cost;

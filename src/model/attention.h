@@ -27,7 +27,10 @@ RopeTable BuildRopeTable(const Step& step, const std::vector<float>& frequencies
 // Cuts the items of `work` into runs of rows for the attention loop; once per step.
 void PlanAttention(Workspace::Impl* work);
 
-std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place, const AttentionWeights& weights);
+// `added`: of queries, keys and values; outlives the block.
+std::unique_ptr<MixerBlock> MakeAttention(const MixerPlace& place,
+                                          const AttentionWeights& weights,
+                                          const std::vector<LowRank>* added = nullptr);
 MixerCost AttentionCost(const AttentionConfig& config, int64_t hidden);
 
 }  // namespace baton::model

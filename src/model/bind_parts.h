@@ -18,16 +18,27 @@ void BindEnds(const ModelConfig& config,
               WeightBinder* binder,
               const std::string& norm_name,
               DecoderWeights* weights);
+// The same under the names of the pure state-space models: {embeddings, norm_f} after "backbone.".
+void BindBackboneEnds(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 // {q,k,v,o}_proj.
 void BindAttention(const ModelConfig& config,
                    WeightBinder* binder,
                    const std::string& prefix,
                    LayerWeights* layer);
+void BindAttentionWeights(const ModelConfig& config,
+                          WeightBinder* binder,
+                          const std::string& prefix,
+                          AttentionWeights* weights);
+// One head.
+void BindMamba1(const ModelConfig& config,
+                WeightBinder* binder,
+                const std::string& prefix,
+                LayerWeights* layer);
 void BindMamba2(const ModelConfig& config,
                 WeightBinder* binder,
                 const std::string& prefix,
                 LayerWeights* layer);
-// {gate,up,down}_proj of `width`.
+// {gate,up,down}_proj of `width`; no gate_proj where the form has none.
 void BindMlp(const ModelConfig& config,
              WeightBinder* binder,
              const std::string& prefix,

@@ -68,7 +68,8 @@ void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
 
 int64_t ModelConfig::CountMixers(Mixer mixer) const {
   int64_t n = 0;
-  for (const LayerConfig& layer : layers) n += layer.mixer == mixer;
+  for (const LayerConfig& layer : layers)
+    n += mixer == Mixer::kAttention ? layer.attends() : layer.mixer == mixer;
   return n;
 }
 
@@ -125,6 +126,16 @@ StatusOr<ModelConfig> ReadConfig(const std::string& path) {
   return config;
 }
 
+namespace {
+
+void AppendMlp(const MlpConfig& m, std::string* out) {
+  absl::StrAppendFormat(out, "mlp width=%d bias=%d act=%d gated=%d gate=%a down=%a\n", m.width,
+                        m.bias, static_cast<int>(m.form.act), m.form.gated, m.form.gate_multiplier,
+                        m.form.down_multiplier);
+}
+
+}  // namespace
+
 std::string CanonicalText(const ModelConfig& c) {
   // %a prints a float exactly.
   std::string out = absl::StrFormat(
@@ -132,12 +143,14 @@ std::string CanonicalText(const ModelConfig& c) {
       c.vocab_size, c.hidden_size, c.rms_norm_eps, c.tie_word_embeddings, c.embedding_multiplier,
       c.residual_multiplier, c.logits_divisor);
   for (const LayerConfig& l : c.layers)
-    absl::StrAppendFormat(&out, "layer mixer=%d mlp=%d moe=%d\n", static_cast<int>(l.mixer), l.mlp,
-                          l.moe);
+    absl::StrAppendFormat(&out, "layer mixer=%d mlp=%d moe=%d attention=%d\n",
+                          static_cast<int>(l.mixer), l.mlp, l.moe, l.attention);
   if (c.attention.has_value()) {
     const AttentionConfig& a = *c.attention;
     absl::StrAppendFormat(&out, "attention q=%d kv=%d dim=%d scale=%a bias=%d qkn=%d\n", a.heads,
                           a.kv_heads, a.head_dim, a.scale, a.bias, static_cast<int>(a.qk_norm));
+    if (a.input != 0 || a.key_multiplier != 1)
+      absl::StrAppendFormat(&out, "attention input=%d key=%a\n", a.input, a.key_multiplier);
     if (a.rope.has_value()) {
       const RopeConfig& r = *a.rope;
       absl::StrAppendFormat(&out, "rope theta=%a dims=%d scaling=%d %a %a %a %a\n", r.theta, r.dims,
@@ -150,11 +163,17 @@ std::string CanonicalText(const ModelConfig& c) {
     absl::StrAppendFormat(&out, "mamba2 h=%d p=%d n=%d g=%d ng=%d k=%d cb=%d pb=%d dt=%a,%a\n",
                           m.heads, m.head_dim, m.state, m.groups, m.norm_groups, m.conv_width,
                           m.conv_bias, m.proj_bias, m.dt_min, m.dt_max);
+    absl::StrAppendFormat(&out, "mamba2 gate=%d eps=%a by", static_cast<int>(m.gate_norm),
+                          m.norm_eps);
+    for (const float f : m.multipliers) absl::StrAppendFormat(&out, " %a", f);
+    absl::StrAppend(&out, "\n");
   }
   if (c.mamba1.has_value()) {
     const Mamba1Config& m = *c.mamba1;
     absl::StrAppendFormat(&out, "mamba1 i=%d n=%d r=%d k=%d cb=%d pb=%d\n", m.inner, m.state,
                           m.dt_rank, m.conv_width, m.conv_bias, m.proj_bias);
+    absl::StrAppendFormat(&out, "mamba1 heads=%d norm=%d eps=%a\n", m.heads,
+                          static_cast<int>(m.part_norm), m.part_eps);
   }
   if (c.short_conv.has_value())
     absl::StrAppendFormat(&out, "short_conv k=%d bias=%d\n", c.short_conv->width,
@@ -166,12 +185,17 @@ std::string CanonicalText(const ModelConfig& c) {
     for (const ResidualShares& s : {r.attention, r.linear, r.ffn})
       absl::StrAppendFormat(&out, "shares %a %a\n", s.residual, s.output);
   }
-  if (c.mlp.has_value())
-    absl::StrAppendFormat(&out, "mlp width=%d bias=%d\n", c.mlp->width, c.mlp->bias);
-  if (c.mlp.has_value() && c.mlp->form != MlpForm{}) {
-    const MlpForm& f = c.mlp->form;
-    absl::StrAppendFormat(&out, "mlp act=%d gated=%d gate=%a down=%a\n", static_cast<int>(f.act),
-                          f.gated, f.gate_multiplier, f.down_multiplier);
+  if (c.mlp.has_value()) AppendMlp(*c.mlp, &out);
+  if (c.parallel.has_value()) {
+    const ParallelConfig& p = *c.parallel;
+    absl::StrAppendFormat(&out, "parallel mixer=%a,%a attention=%a,%a\n", p.mixer_in, p.mixer_out,
+                          p.attention_in, p.attention_out);
+  }
+  if (c.shared_block.has_value()) {
+    const SharedBlockConfig& s = *c.shared_block;
+    absl::StrAppendFormat(&out, "shared blocks=%d ranks=%d,%d ", s.blocks, s.mlp_rank,
+                          s.attention_rank);
+    AppendMlp(s.mlp, &out);
   }
   if (c.moe.has_value()) {
     const MoeConfig& m = *c.moe;

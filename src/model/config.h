@@ -4,6 +4,7 @@
 #ifndef BATON_MODEL_CONFIG_H_
 #define BATON_MODEL_CONFIG_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -39,8 +40,17 @@ struct AttentionConfig {
   int64_t head_dim = 0;
   float scale = 0;  // of the scores
   bool bias = false;
+  int64_t input = 0;         // width of what it reads; 0: the hidden size
+  float key_multiplier = 1;  // of the keys, before the rotation
   QkNorm qk_norm = QkNorm::kNone;
   std::optional<RopeConfig> rope;
+};
+
+// What becomes of a Mamba-2 layer's y and its gate z, each group of channels by itself.
+enum class GateNorm : uint8_t {
+  kGateFirst,  // w * rms(y * silu(z))
+  kNormFirst,  // w * rms(y) * silu(z)
+  kNone,       // y * silu(z)
 };
 
 struct Mamba2Config {
@@ -54,19 +64,33 @@ struct Mamba2Config {
   bool proj_bias = false;
   float dt_min = 0;  // clamp of the step
   float dt_max = 0;
+  GateNorm gate_norm = GateNorm::kGateFirst;
+  float norm_eps = 0;  // of the gated norm; 0: the model's
+  // Of the segments z, x, B, C, dt of the input projection.
+  std::array<float, 5> multipliers = {1, 1, 1, 1, 1};
 
   int64_t inner() const { return heads * head_dim; }
   int64_t conv_channels() const { return inner() + 2 * groups * state; }
   int64_t in_proj() const { return inner() + conv_channels() + heads; }
 };
 
+// RMS norm of the parts dt, B and C of the selective projection.
+enum class PartNorm : uint8_t { kNone, kPlain, kWeighted };
+
 struct Mamba1Config {
   int64_t inner = 0;  // I
+  // Equal runs of channels, each with selective projections of its own.
+  int64_t heads = 1;
   int64_t state = 0;  // N
   int64_t dt_rank = 0;
   int64_t conv_width = 4;
   bool conv_bias = true;
   bool proj_bias = false;
+  PartNorm part_norm = PartNorm::kWeighted;
+  float part_eps = 0;  // of that norm; 0: the model's
+
+  int64_t head_channels() const { return inner / heads; }
+  int64_t part_width() const { return dt_rank + 2 * state; }  // of one head
 };
 
 // Gated convolution over hidden_size channels.
@@ -129,7 +153,7 @@ struct MoeConfig {
   bool shared_gate = false;  // share sigmoid(gate x) instead
 };
 
-enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1, kShortConv, kLightning };
+enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1, kShortConv, kLightning, kNone };
 
 // h = residual * norm(h) + output * block(norm(h)), by kind of block.
 struct ResidualShares {
@@ -144,6 +168,25 @@ struct LayerConfig {
   Mixer mixer = Mixer::kAttention;
   bool mlp = true;  // both: their outputs are summed
   bool moe = false;
+  bool attention = false;  // beside another mixer: the layer has both KV and state
+
+  bool attends() const { return attention || mixer == Mixer::kAttention; }
+};
+
+// Mixer and attention of a layer read the same normed input; both outputs are added.
+struct ParallelConfig {
+  float mixer_in = 1, mixer_out = 1;
+  float attention_in = 1, attention_out = 1;
+};
+
+// A layer with `attention` beside its mixer first runs a block, attention and then MLP, over
+// (h, embeddings), and the mixer reads norm(h + linear(block)). The j-th such layer uses the
+// weights of block j % blocks, each with a low-rank addition of its own.
+struct SharedBlockConfig {
+  int64_t blocks = 1;
+  MlpConfig mlp;
+  int64_t mlp_rank = 0;        // of the addition to gate and up; 0: none
+  int64_t attention_rank = 0;  // of that to queries, keys and values
 };
 
 struct ModelConfig {
@@ -167,10 +210,14 @@ struct ModelConfig {
   std::optional<Mamba1Config> mamba1;
   std::optional<ShortConvConfig> short_conv;
   std::optional<LightningConfig> lightning;
-  std::optional<NormedResidualConfig> normed_residual;  // absent: a plain residual
   std::optional<MlpConfig> mlp;
   std::optional<MoeConfig> moe;
+  // How layers are wired: at most one; without, by a plain residual.
+  std::optional<NormedResidualConfig> normed_residual;
+  std::optional<ParallelConfig> parallel;
+  std::optional<SharedBlockConfig> shared_block;
 
+  // Layers with a mixer of this kind; for attention, also those that have it beside another.
   int64_t CountMixers(Mixer mixer) const;
 };
 

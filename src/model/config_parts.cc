@@ -76,17 +76,45 @@ RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share, doubl
   return rope;
 }
 
-Mamba2Config ParseMamba2(ConfigReader* reader, const ModelConfig& config) {
+void ParseStepLimit(ConfigReader* reader, Mamba2Config* m) {
+  m->dt_min = 0;
+  m->dt_max = std::numeric_limits<float>::infinity();
+  // time_step_min, _max and _floor say how dt_bias was drawn when training began; only the limit
+  // acts on the step. It is usually (0, Infinity), written as a bare Infinity or as 1e308.
+  const Json* limit = reader->Find({"time_step_limit", "mamba_dt_limit"});
+  if (limit == nullptr) return;
+  if (!limit->is_array() || limit->size() != 2 || !(*limit)[0].is_number() ||
+      !(*limit)[1].is_number() || (*limit)[0].get<double>() < 0 ||
+      (*limit)[1].get<double>() < (*limit)[0].get<double>())
+    return reader->Fail("\"time_step_limit\" is not a list of two numbers, 0 <= low <= high");
+  constexpr double kMax = std::numeric_limits<float>::max();
+  const double high = (*limit)[1].get<double>();
+  m->dt_min = static_cast<float>(std::min((*limit)[0].get<double>(), kMax));
+  if (high < kMax) m->dt_max = static_cast<float>(high);
+}
+
+void CheckMamba2(ConfigReader* reader, const Mamba2Config& m) {
+  if (m.heads % m.groups != 0) {
+    reader->Fail(absl::StrCat(m.heads, " Mamba-2 heads are no multiple of ", m.groups,
+                              " groups of B and C"));
+  }
+}
+
+Mamba2Config ParseMamba2(ConfigReader* reader,
+                         const ModelConfig& config,
+                         std::optional<int64_t> stated) {
   Mamba2Config m;
   m.heads = reader->Int({"mamba_n_heads"}, 128, kHeadsRange);
   m.groups = reader->Int({"mamba_n_groups"}, 1, kHeadsRange);
   m.state = reader->Int({"mamba_d_state"}, 256, kStateRange);
   m.conv_width = reader->Int({"mamba_d_conv"}, 4, kConvRange);
-  const int64_t inner = config.hidden_size * reader->Int({"mamba_expand"}, 2, Range{1, 64});
+  const int64_t expanded = config.hidden_size * reader->Int({"mamba_expand"}, 2, Range{1, 64});
+  const int64_t inner = stated.value_or(expanded);
   m.head_dim = reader->IntOrAuto({"mamba_d_head"}, kWidthRange).value_or(inner / m.heads);
   if (m.inner() != inner) {
-    reader->Fail(absl::StrCat("mamba_n_heads * mamba_d_head is ", m.inner(),
-                              ", but mamba_expand * hidden_size is ", inner));
+    reader->Fail(absl::StrCat(
+        "mamba_n_heads * mamba_d_head is ", m.inner(), ", but ",
+        stated.has_value() ? "mamba_d_ssm is " : "mamba_expand * hidden_size is ", inner));
   }
   if (m.heads % m.groups != 0) {
     reader->Fail(absl::StrCat("\"mamba_n_heads\" (", m.heads,
@@ -94,23 +122,37 @@ Mamba2Config ParseMamba2(ConfigReader* reader, const ModelConfig& config) {
   }
   m.conv_bias = reader->Bool({"mamba_conv_bias"}, true);
   m.proj_bias = reader->Bool({"mamba_proj_bias"}, false);
-  m.dt_min = 0;
-  m.dt_max = std::numeric_limits<float>::infinity();
-  // time_step_min, _max and _floor say how dt_bias was drawn when training began; only the limit
-  // acts on the step. It is usually (0, Infinity), written as a bare Infinity or as 1e308.
-  if (const Json* limit = reader->Find({"time_step_limit"})) {
-    if (!limit->is_array() || limit->size() != 2 || !(*limit)[0].is_number() ||
-        !(*limit)[1].is_number() || (*limit)[0].get<double>() < 0 ||
-        (*limit)[1].get<double>() < (*limit)[0].get<double>()) {
-      reader->Fail("\"time_step_limit\" is not a list of two numbers, 0 <= low <= high");
-    } else {
-      constexpr double kMax = std::numeric_limits<float>::max();
-      const double high = (*limit)[1].get<double>();
-      m.dt_min = static_cast<float>(std::min((*limit)[0].get<double>(), kMax));
-      if (high < kMax) m.dt_max = static_cast<float>(high);
+  ParseStepLimit(reader, &m);
+  return m;
+}
+
+bool ParseLayerKinds(ConfigReader* reader,
+                     std::initializer_list<LayerKind> kinds,
+                     ModelConfig* config) {
+  const std::vector<std::string> types =
+      reader->Texts({"layers_block_type", "layer_types"}, kLayersRange.max);
+  if (types.empty()) return false;
+  if (types.size() != config->layers.size()) {
+    reader->Fail(absl::StrCat("\"layers_block_type\" lists ", types.size(),
+                              " layers, \"num_hidden_layers\" is ", config->layers.size()));
+    return true;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    bool found = false;
+    std::string supported;
+    for (const LayerKind& kind : kinds) {
+      absl::StrAppend(&supported, supported.empty() ? "\"" : ", \"", kind.name, "\"");
+      if (types[i] != kind.name) continue;
+      found = true;
+      config->layers[i] = kind.layer;
+    }
+    if (!found) {
+      reader->Fail(
+          absl::StrCat("layer ", i, " has type \"", types[i], "\"; supported are ", supported));
+      return true;
     }
   }
-  return m;
+  return true;
 }
 
 }  // namespace baton::model

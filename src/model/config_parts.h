@@ -15,8 +15,26 @@ AttentionConfig ParseAttention(ConfigReader* reader,
 // rope_theta, rope_scaling, or both inside rope_parameters. Rotates `share` of head_dim. `theta` is
 // the default where the key is absent.
 RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share, double theta = 10000.0);
-// mamba_n_heads and friends; bamba and granitemoehybrid spell and default them alike.
-Mamba2Config ParseMamba2(ConfigReader* reader, const ModelConfig& config);
+// mamba_n_heads and friends; bamba, granitemoehybrid and falcon_h1 spell and default them alike.
+// `inner` is heads * head_dim; absent: mamba_expand * hidden_size.
+Mamba2Config ParseMamba2(ConfigReader* reader,
+                         const ModelConfig& config,
+                         std::optional<int64_t> inner = std::nullopt);
+// time_step_limit into dt_min and dt_max.
+void ParseStepLimit(ConfigReader* reader, Mamba2Config* mamba2);
+// Fails where heads and groups do not go together.
+void CheckMamba2(ConfigReader* reader, const Mamba2Config& mamba2);
+// layers_block_type of `config->layers`, which has been sized, by `kinds`: {"mamba", {...}}, ....
+// Fails where the list is of another length or has another kind. False if there is no list.
+struct LayerKind {
+  const char* name;
+  LayerConfig layer;
+};
+bool ParseLayerKinds(ConfigReader* reader,
+                     std::initializer_list<LayerKind> kinds,
+                     ModelConfig* config);
+// A pure state-space model states no longest sequence; something must be bounded.
+inline constexpr int64_t kUnstatedMaxPosition = int64_t{1} << 20;
 // Refuses activations other than silu.
 void RequireSilu(ConfigReader* reader);
 

@@ -118,6 +118,25 @@ std::vector<int64_t> ConfigReader::Ints(Names names, size_t max) {
   return out;
 }
 
+std::vector<double> ConfigReader::Numbers(Names names, size_t max) {
+  std::vector<double> out;
+  const Json* value = Find(names);
+  if (value == nullptr) return out;
+  if (!value->is_array() || value->size() > max) {
+    Fail(absl::StrCat("\"", *names.begin(), "\" is not a list of at most ", max, " numbers"));
+    return out;
+  }
+  for (const Json& item : *value) {
+    if (!item.is_number() || !(std::fabs(item.get<double>()) <= 1e30)) {
+      Fail(absl::StrCat("\"", *names.begin(), "\" holds ", Shown(item),
+                        ", expected numbers up to 1e30"));
+      return {};
+    }
+    out.push_back(item.get<double>());
+  }
+  return out;
+}
+
 std::vector<std::string> ConfigReader::Texts(Names names, size_t max) {
   std::vector<std::string> out;
   const Json* value = Find(names);

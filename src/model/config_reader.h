@@ -50,6 +50,8 @@ class ConfigReader {
   // A whole number, or "auto" which gives nullopt like absence.
   std::optional<int64_t> IntOrAuto(Names names, Range range);
   std::vector<int64_t> Ints(Names names, size_t max);
+  // Finite.
+  std::vector<double> Numbers(Names names, size_t max);
   std::vector<std::string> Texts(Names names, size_t max);
   // The value, or null if absent or JSON null.
   const Json* Find(Names names) const;

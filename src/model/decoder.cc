@@ -9,7 +9,9 @@
 #include "model/linear.h"
 #include "model/mixer.h"
 #include "model/normed_residual_layer.h"
+#include "model/parallel_layer.h"
 #include "model/residual_layer.h"
+#include "model/shared_block_layer.h"
 
 namespace baton::model {
 namespace {
@@ -27,26 +29,54 @@ size_t BytesOf(std::initializer_list<const std::vector<float>*> vectors) {
   return n;
 }
 
+size_t BytesOf(const AttentionWeights& a) {
+  return BytesOf(a.q) + BytesOf(a.k) + BytesOf(a.v) + BytesOf(a.o) +
+         BytesOf({&a.q_norm, &a.k_norm});
+}
+size_t BytesOf(const std::vector<Linear>& linears) {
+  size_t n = 0;
+  for (const Linear& l : linears) n += BytesOf(l);
+  return n;
+}
+size_t BytesOf(const LowRank& l) { return BytesOf(l.a) + BytesOf(l.b); }
+size_t BytesOf(const SharedUseWeights& s) {
+  size_t n = BytesOf(s.linear);
+  for (const LowRank& l : s.qkv) n += BytesOf(l);
+  if (s.gate_up.has_value()) n += BytesOf(*s.gate_up);
+  return n;
+}
+
 // How the blocks of a layer are wired.
-std::unique_ptr<Layer> MakeLayer(const ModelConfig& config,
-                                 const LayerWeights& weights,
-                                 Mixer kind,
-                                 std::unique_ptr<MixerBlock> mixer) {
+std::unique_ptr<Layer> MakeLayer(const MixerPlace& place, const DecoderWeights& weights) {
+  const ModelConfig& config = *place.config;
+  const LayerWeights& w = weights.layers[place.layer];
+  const LayerConfig& layer = config.layers[place.layer];
+  std::unique_ptr<MixerBlock> mixer = MakeMixer(layer.mixer, place, w);
+  if (w.shared.has_value()) {
+    const SharedBlockWeights& block = weights.shared_blocks[w.shared->block];
+    return std::make_unique<SharedBlockLayer>(config, SharedBlockLayer::Weights{&block, &w},
+                                              MakeAttention(place, block.attention, &w.shared->qkv),
+                                              std::move(mixer));
+  }
+  if (layer.attention) {
+    return std::make_unique<ParallelLayer>(config, w, std::move(mixer),
+                                           MakeMixer(Mixer::kAttention, place, w));
+  }
   if (config.normed_residual.has_value())
-    return std::make_unique<NormedResidualLayer>(config, weights, kind, std::move(mixer));
-  return std::make_unique<ResidualLayer>(config, weights, std::move(mixer));
+    return std::make_unique<NormedResidualLayer>(config, w, layer.mixer, std::move(mixer));
+  return std::make_unique<ResidualLayer>(config, w, std::move(mixer));
 }
 
 }  // namespace
 
 size_t WeightBytes(const DecoderWeights& w) {
   size_t n = BytesOf(w.embedding) + BytesOf(w.lm_head) + BytesOf({&w.final_norm});
+  for (const SharedBlockWeights& s : w.shared_blocks)
+    n += BytesOf({&s.input_norm, &s.ffn_norm}) + BytesOf(s.attention) + BytesOf(s.mlp);
   for (const LayerWeights& l : w.layers) {
     n += BytesOf({&l.mixer_norm, &l.ffn_norm});
-    if (l.attention.has_value()) {
-      n += BytesOf(l.attention->q) + BytesOf(l.attention->k) + BytesOf(l.attention->v) +
-           BytesOf(l.attention->o) + BytesOf({&l.attention->q_norm, &l.attention->k_norm});
-    }
+    if (l.attention.has_value()) n += BytesOf(*l.attention);
+    if (l.shared.has_value()) n += BytesOf(*l.shared);
     if (l.mamba2.has_value()) {
       const Mamba2Weights& m = *l.mamba2;
       n += BytesOf(m.in) + BytesOf(m.out) +
@@ -82,10 +112,8 @@ Decoder::Decoder(Parts parts) : parts_(std::move(parts)) {
   const uint64_t slot_bytes = parts_.layout.slot_bytes();
   MixerPlace place{&c, &parts_.layout, 0, parts_.state_dtype, slot_bytes};
   for (uint32_t i = 0; i < c.layers.size(); ++i) {
-    const LayerWeights& w = parts_.weights.layers[i];
     place.layer = i;
-    const Mixer kind = c.layers[i].mixer;
-    layers_.push_back(MakeLayer(c, w, kind, MakeMixer(kind, place, w)));
+    layers_.push_back(MakeLayer(place, parts_.weights));
     place.tail_offset += MixerTailBytes(c.layers[i].mixer, c, parts_.state_dtype);
   }
   weight_bytes_ = WeightBytes(parts_.weights);
@@ -182,7 +210,8 @@ Status Decoder::ReserveScratch(Workspace::Impl* work, int64_t rows) const {
   int64_t block = std::min<int64_t>(kLogitRowsMax, rows) * c.vocab_size;
   for (const auto& layer : layers_) block = std::max(block, layer->Scratch(rows));
   const int64_t rope = c.attention.has_value() ? RopeScratch(*c.attention, rows) : 0;
-  return work->arena.Reserve(3 * Arena::Rounded(rows * c.hidden_size) + rope +
+  const int64_t kept = c.shared_block.has_value() ? 4 : 3;
+  return work->arena.Reserve(kept * Arena::Rounded(rows * c.hidden_size) + rope +
                              Arena::Rounded(block));
 }
 
@@ -260,6 +289,11 @@ Status Decoder::Forward(std::span<const BatchItem> batch,
   for (Rows* r : {&hidden.h, &hidden.x, &hidden.y})
     *r = Rows{work->arena.Take(rows * width), width};
   Embed(step, batch, hidden);
+  if (parts_.config.shared_block.has_value()) {
+    hidden.embedded = Rows{work->arena.Take(rows * width), width};
+    std::memcpy(hidden.embedded.data, hidden.h.data,
+                static_cast<size_t>(rows * width) * sizeof(float));
+  }
   work->rope = BuildRopeTable(step, rope_frequencies_, rows);
   RunLayers(step, &hidden);
   Logits(step, hidden);

@@ -45,6 +45,19 @@ constexpr Preset kPresets[] = {
       "num_hidden_layers": 4, "attn_layer_indices": [1], "num_attention_heads": 4,
       "num_key_value_heads": 2, "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_n_groups": 2,
       "mamba_d_state": 16, "vocab_size": 300, "max_position_embeddings": 4096})"},
+    {"tiny-falcon_h1", R"({
+      "model_type": "falcon_h1", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 48,
+      "mamba_d_ssm": 192, "mamba_n_heads": 6, "mamba_d_head": 32, "mamba_n_groups": 2,
+      "mamba_d_state": 16, "mamba_rms_norm": true, "mamba_norm_before_gate": true,
+      "rope_theta": 1e11, "embedding_multiplier": 5.7, "lm_head_multiplier": 0.3,
+      "mlp_multipliers": [0.88, 0.6], "key_multiplier": 0.35, "attention_in_multiplier": 1.1,
+      "attention_out_multiplier": 0.9, "ssm_multipliers": [0.35, 0.5, 0.7, 0.5, 0.35],
+      "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.6, "vocab_size": 300,
+      "max_position_embeddings": 4096})"},
+    {"tiny-falcon_mamba", R"({
+      "model_type": "falcon_mamba", "hidden_size": 128, "state_size": 16, "num_hidden_layers": 3,
+      "time_step_rank": 8, "vocab_size": 300, "tie_word_embeddings": false})"},
     {"tiny-granitemoehybrid", R"({
       "model_type": "granitemoehybrid", "hidden_size": 128, "intermediate_size": 72,
       "shared_intermediate_size": 136, "num_hidden_layers": 4,
@@ -89,6 +102,33 @@ constexpr Preset kPresets[] = {
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 40,
       "linear_attn_alpha_factor": 2.0, "full_attn_alpha_factor": 2.0, "mlp_alpha_factor": 2.0,
       "vocab_size": 300, "max_position_embeddings": 4096})"},
+    {"tiny-mamba", R"({
+      "model_type": "mamba", "hidden_size": 128, "state_size": 16, "num_hidden_layers": 3,
+      "time_step_rank": "auto", "vocab_size": 300})"},
+    {"tiny-mamba2", R"({
+      "model_type": "mamba2", "hidden_size": 128, "state_size": 32, "num_hidden_layers": 3,
+      "num_heads": 8, "head_dim": 32, "n_groups": 2, "vocab_size": 300})"},
+    {"tiny-nemotron_h", R"({
+      "model_type": "nemotron_h", "hidden_size": 128, "hybrid_override_pattern": "M-M*EMEM*-",
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 48,
+      "intermediate_size": 208, "ssm_state_size": 32, "mamba_num_heads": 8, "mamba_head_dim": 24,
+      "n_groups": 4, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4,
+      "topk_group": 2, "moe_intermediate_size": 72, "moe_latent_size": 64,
+      "moe_shared_expert_intermediate_size": 104, "routed_scaling_factor": 2.5,
+      "time_step_limit": [0.0, Infinity], "vocab_size": 300,
+      "max_position_embeddings": 4096})"},
+    {"tiny-zamba", R"({
+      "model_type": "zamba", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 5, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "mamba"],
+      "num_attention_heads": 4, "n_mamba_heads": 2, "mamba_d_state": 16, "mamba_dt_rank": 8,
+      "vocab_size": 300, "max_position_embeddings": 4096})"},
+    {"tiny-zamba2", R"({
+      "model_type": "zamba2", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 6,
+      "layers_block_type": ["mamba", "hybrid", "hybrid", "mamba", "hybrid", "mamba"],
+      "num_mem_blocks": 2, "use_shared_attention_adapter": true, "adapter_rank": 8,
+      "use_mem_rope": true, "num_attention_heads": 4, "n_mamba_heads": 8, "mamba_d_state": 16,
+      "mamba_ngroups": 2, "vocab_size": 300, "max_position_embeddings": 4096})"},
     {"tiny-llama", R"({
       "model_type": "llama", "hidden_size": 128, "intermediate_size": 208,
       "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -64,12 +64,13 @@ class Comparison {
   StatusOr<double> Compare(const RecordedState& state) const {
     const ModelConfig& c = model_.config();
     if (state.layer >= c.layers.size()) return Bad(state.tensor->name, "no such layer");
-    const Mixer mixer = c.layers[state.layer].mixer;
+    const LayerConfig& layer = c.layers[state.layer];
     if (state.component == "k" || state.component == "v") {
-      if (mixer != Mixer::kAttention) return Bad(state.tensor->name, "not an attention layer");
+      if (!layer.attends()) return Bad(state.tensor->name, "not an attention layer");
       return CompareKv(state);
     }
-    if (mixer == Mixer::kAttention) return Bad(state.tensor->name, "not a recurrent layer");
+    if (layer.mixer == Mixer::kAttention || layer.mixer == Mixer::kNone)
+      return Bad(state.tensor->name, "not a recurrent layer");
     if (state.component == "conv") return CompareConv(state);
     if (state.component == "rec") return CompareRec(state);
     return Bad(state.tensor->name, "unknown component");
@@ -123,7 +124,11 @@ class Comparison {
     const int64_t rows = shape[shape.size() - 2], cols = shape[shape.size() - 1];
     if (swapped) std::swap(shape[shape.size() - 2], shape[shape.size() - 1]);
     shape.insert(shape.begin(), 1);
-    BATON_RETURN_IF_ERROR(CheckShape(state, shape));
+    // A record with heads of channels runs through the same channels in the same order.
+    const std::vector<int64_t>& found = state.tensor->shape;
+    const bool heads = shape.size() == 3 && found.size() == 4 && found[0] == 1 &&
+                       found[1] * found[2] == shape[1] && found[3] == shape[2];
+    if (!heads) BATON_RETURN_IF_ERROR(CheckShape(state, shape));
     // A state that hardly fades is a sum over all tokens: its largest value is the unit then.
     double unit = 1;
     for (int64_t i = 0; i < state.tensor->elements(); ++i)

@@ -74,31 +74,6 @@ void ParseJamba(ConfigReader* reader, ModelConfig* config) {
   }
 }
 
-namespace {
-
-void BindMamba1(const ModelConfig& config,
-                WeightBinder* binder,
-                const std::string& prefix,
-                LayerWeights* layer) {
-  const Mamba1Config& m = *config.mamba1;
-  Mamba1Weights& w = layer->mamba1.emplace();
-  const int64_t h = config.hidden_size;
-  binder->LinearLayer(prefix + "in_proj", 2 * m.inner, h, m.proj_bias, &w.in);
-  binder->Conv(prefix + "conv1d.weight", m.inner, m.conv_width, &w.conv_w);
-  if (m.conv_bias) binder->Vector(prefix + "conv1d.bias", m.inner, TensorRole::kBias, &w.conv_b);
-  binder->LinearLayer(prefix + "x_proj", m.dt_rank + 2 * m.state, m.inner, false, &w.x);
-  binder->LinearLayer(prefix + "dt_proj", m.inner, m.dt_rank, false, &w.dt);
-  binder->Vector(prefix + "dt_proj.bias", m.inner, TensorRole::kDtBias, &w.dt_bias);
-  binder->Vector(prefix + "dt_layernorm.weight", m.dt_rank, TensorRole::kNorm, &w.dt_norm);
-  binder->Vector(prefix + "b_layernorm.weight", m.state, TensorRole::kNorm, &w.b_norm);
-  binder->Vector(prefix + "c_layernorm.weight", m.state, TensorRole::kNorm, &w.c_norm);
-  binder->Decay2d(prefix + "A_log", m.inner, m.state, &w.a);
-  binder->Vector(prefix + "D", m.inner, TensorRole::kSkip, &w.d);
-  binder->LinearLayer(prefix + "out_proj", h, m.inner, m.proj_bias, &w.out);
-}
-
-}  // namespace
-
 void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
   BindEnds(config, binder, "model.final_layernorm.weight", weights);
   for (size_t i = 0; i < config.layers.size(); ++i) {

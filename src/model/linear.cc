@@ -54,8 +54,10 @@ void RunTile(const kernel::Kernels& kernels, const LinearJob& job, const Tile& t
   const int64_t rows = tile.row_end - tile.row_begin;
   if (rows <= 0 || tile.panel_begin == tile.panel_end) return;
   const Linear& linear = *job.linear;
-  if (!linear.bias.empty()) {
+  const bool biased = !linear.bias.empty();
+  if (biased) {
     // The sum starts from the bias.
+    BATON_CHECK(!job.add);
     const int64_t begin = tile.panel_begin * kernel::kLanes;
     const int64_t end = std::min(tile.panel_end * kernel::kLanes, linear.w.rows());
     for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
@@ -71,7 +73,7 @@ void RunTile(const kernel::Kernels& kernels, const LinearJob& job, const Tile& t
                                     .panel_end = tile.panel_end,
                                     .y = job.y[tile.row_begin],
                                     .ldy = job.y.stride,
-                                    .accumulate = !linear.bias.empty()});
+                                    .accumulate = biased || job.add});
 }
 
 void RunLinears(const Step& step, std::span<const LinearJob> jobs) {

@@ -11,12 +11,13 @@
 
 namespace baton::model {
 
-// y = W x + b for `rows` rows.
+// y = W x + b for `rows` rows, or, to add, y += W x (no bias then).
 struct LinearJob {
   const Linear* linear;
   Rows x;
   int64_t rows;
   Rows y;
+  bool add = false;
 };
 
 // A rectangle of one product: rows [row_begin, row_end), panels [panel_begin, panel_end).

@@ -1,5 +1,7 @@
 #include "model/mamba2.h"
 
+#include <array>
+
 #include "model/linear.h"
 #include "model/mamba2_narrow.h"
 #include "model/model_layout.h"
@@ -57,6 +59,46 @@ void AdvanceState(
 }
 
 // Enough for either form of state.
+// The multipliers of z, x, B, C and dt; segments without one are left alone.
+void ScaleSegments(const Step& step, const Mamba2Config& c, Rows proj, int64_t rows) {
+  const int64_t bc = c.groups * c.state;
+  const std::array<int64_t, 5> widths = {c.inner(), c.inner(), bc, bc, c.heads};
+  int64_t at = 0;
+  for (size_t i = 0; i < widths.size(); at += widths[i++]) {
+    const float m = c.multipliers[i];
+    if (m == 1.0f) continue;
+    step.For(rows, widths[i] / 8, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        step.kernels().scale(proj[r] + at, m, widths[i], proj[r] + at);
+    });
+  }
+}
+
+// The output from y and the gate z.
+void GateRows(const Step& step, const Mamba2Layer& layer, Rows y, Rows z, Rows out, int64_t rows) {
+  const Mamba2Config& c = *layer.config;
+  const float* norm = layer.weights->norm.data();
+  const kernel::Kernels& k = step.kernels();
+  const int64_t n = c.inner(), size = n / c.norm_groups;
+  step.For(rows, n, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      switch (c.gate_norm) {
+        case GateNorm::kGateFirst:
+          k.gated_rms_norm(y[r], z[r], norm, n, c.norm_groups, layer.norm_eps, out[r]);
+          break;
+        case GateNorm::kNormFirst:
+          for (int64_t i = 0; i < n; i += size)
+            k.rms_norm(y[r] + i, norm + i, size, layer.norm_eps, out[r] + i);
+          k.silu_mul(z[r], out[r], n, out[r]);
+          break;
+        case GateNorm::kNone:
+          k.silu_mul(z[r], y[r], n, out[r]);
+          break;
+      }
+    }
+  });
+}
+
 int64_t Mamba2Scratch(const Mamba2Config& c, int64_t rows) {
   return Arena::Rounded(rows * c.in_proj()) + Arena::Rounded(rows * c.conv_channels()) +
          2 * Arena::Rounded(rows * c.heads) + 2 * Arena::Rounded(rows * c.inner()) +
@@ -76,6 +118,7 @@ void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64
   const Rows gated{arena.Take(rows * c.inner()), c.inner()};
 
   RunLinear(step, {&w.in, x, rows, proj});  // z | xBC | dt
+  ScaleSegments(step, c, proj, rows);
   const Rows xbc{proj.data + c.inner(), proj.stride};
   RunConv(step, ConvLayer{&w.conv_w, &w.conv_b, c.conv_channels(), c.conv_width, layer.conv_offset},
           xbc, conv);
@@ -85,12 +128,7 @@ void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64
   } else {
     AdvanceState(step, layer, conv, dt, decay, mixed);
   }
-  step.For(rows, c.inner(), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      step.kernels().gated_rms_norm(mixed[r], proj[r], w.norm.data(), c.inner(), c.norm_groups,
-                                    layer.rms_norm_eps, gated[r]);
-    }
-  });
+  GateRows(step, layer, mixed, proj, gated, rows);
   RunLinear(step, {&w.out, gated, rows, y});
 }
 
@@ -109,8 +147,9 @@ class Mamba2Block final : public MixerBlock {
 }  // namespace
 
 std::unique_ptr<MixerBlock> MakeMamba2(const MixerPlace& place, const Mamba2Weights& weights) {
-  Mamba2Layer layer{&*place.config->mamba2, &weights, place.config->rms_norm_eps,
-                    place.Part(kConvComponent), place.Part(kSsmComponent)};
+  const Mamba2Config& config = *place.config->mamba2;
+  const float eps = config.norm_eps > 0 ? config.norm_eps : place.config->rms_norm_eps;
+  Mamba2Layer layer{&config, &weights, eps, place.Part(kConvComponent), place.Part(kSsmComponent)};
   if (place.state_dtype != kernel::StateDType::kF32) {
     const bool scaled = place.state_dtype == kernel::StateDType::kF8E4M3;
     layer.narrow = NarrowMamba2{place.state_dtype, RoundingOf(place.state_dtype), place.layer,

@@ -27,7 +27,7 @@ struct NarrowMamba2 {
 struct Mamba2Layer {
   const Mamba2Config* config;
   const Mamba2Weights* weights;
-  float rms_norm_eps;
+  float norm_eps;
   uint64_t conv_offset;  // bytes from the start of the slot
   uint64_t ssm_offset;
   std::optional<NarrowMamba2> narrow = std::nullopt;

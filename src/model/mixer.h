@@ -39,7 +39,7 @@ struct MixerPlace {
   uint64_t Part(std::string_view component) const;
 };
 
-// The block of kind `mixer` with the weights of that kind in `weights`.
+// The block of kind `mixer`, null for kNone, with the weights of that kind in `weights`.
 std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
                                       const MixerPlace& place,
                                       const LayerWeights& weights);

@@ -26,6 +26,8 @@ std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
       return MakeMamba2(place, *weights.mamba2);
     case Mixer::kMamba1:
       return MakeMamba1(place, *weights.mamba1);
+    case Mixer::kNone:
+      break;
     case Mixer::kShortConv:
       return MakeShortConv(place, *weights.short_conv);
     case Mixer::kLightning:
@@ -41,6 +43,7 @@ void AddStateParts(Mixer mixer,
                    LayoutSpec* spec) {
   switch (mixer) {
     case Mixer::kAttention:
+    case Mixer::kNone:
       break;
     case Mixer::kMamba2:
       AddMamba2Parts(*config.mamba2, layer, state, spec);
@@ -66,6 +69,8 @@ MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {
   switch (mixer) {
     case Mixer::kAttention:
       return AttentionCost(*config.attention, config.hidden_size);
+    case Mixer::kNone:
+      break;
     case Mixer::kMamba2:
       return MixerCost{Mamba2Cost(*config.mamba2, config.hidden_size)};
     case Mixer::kMamba1:

@@ -72,7 +72,7 @@ StatusOr<Layout> BuildLayout(const ModelConfig& config,
   KvGroup group;
   group.name = "full";
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
-    if (config.layers[i].mixer == Mixer::kAttention) group.layers.push_back(i);
+    if (config.layers[i].attends()) group.layers.push_back(i);
     AddStateParts(config.layers[i].mixer, config, i, state, &spec);
   }
   if (!group.layers.empty()) {

@@ -37,16 +37,18 @@ ResidualLayer::ResidualLayer(const ModelConfig& config,
       residual_multiplier_(config.residual_multiplier) {}
 
 int64_t ResidualLayer::Scratch(int64_t rows) const {
-  return std::max(mixer_->Scratch(rows), ffn_.Scratch(rows));
+  return std::max(mixer_ == nullptr ? 0 : mixer_->Scratch(rows), ffn_.Scratch(rows));
 }
 
 void ResidualLayer::Mix(const Step& step, Hidden* hidden) const {
+  if (mixer_ == nullptr) return;
   AddAndNorm(step, mixer_norm_, hidden);
   mixer_->Run(step, hidden->x, hidden->y, hidden->rows);
   hidden->Leave(residual_multiplier_);
 }
 
 void ResidualLayer::Feed(const Step& step, Hidden* hidden) const {
+  if (ffn_.empty()) return;
   AddAndNorm(step, ffn_norm_, hidden);
   ffn_.Run(step, hidden->x, hidden->y, hidden->rows);
   hidden->Leave(residual_multiplier_);

@@ -1,4 +1,5 @@
-// The layer most architectures are made of: h += m * mixer(norm(h)); h += m * ffn(norm(h)).
+// The layer most architectures are made of: h += m * mixer(norm(h)); h += m * ffn(norm(h)). Either
+// half may be missing (models: nemotron_h, mamba).
 // Thread rule: as Layer.
 #ifndef BATON_MODEL_RESIDUAL_LAYER_H_
 #define BATON_MODEL_RESIDUAL_LAYER_H_
@@ -18,6 +19,7 @@ namespace baton::model {
 class FeedForward {
  public:
   FeedForward(const ModelConfig& config, const LayerWeights& weights);
+  bool empty() const { return !weights_.mlp.has_value() && !weights_.moe.has_value(); }
   int64_t Scratch(int64_t rows) const;
   void Run(const Step& step, Rows x, Rows y, int64_t rows) const;
 
@@ -28,6 +30,7 @@ class FeedForward {
 
 class ResidualLayer final : public Layer {
  public:
+  // `mixer` null: no first half.
   ResidualLayer(const ModelConfig& config,
                 const LayerWeights& weights,
                 std::unique_ptr<MixerBlock> mixer);

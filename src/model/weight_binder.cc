@@ -1,5 +1,6 @@
 #include "model/weight_binder.h"
 
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -28,6 +29,21 @@ DType KernelDType(TensorDType dtype) {
     default:
       return DType::kF16;
   }
+}
+
+Status PackRows(const StoredTensor& tensor,
+                const std::byte* source,
+                int64_t rows,
+                int64_t cols,
+                kernel::PackedMatrix* to) {
+  StatusOr<kernel::PackedMatrix> packed =
+      kernel::PackedMatrix::Pack(source, KernelDType(tensor.dtype), rows, cols, cols, nullptr);
+  if (!packed.ok()) {
+    return Status(packed.status().code(),
+                  absl::StrCat("tensor \"", tensor.name, "\": ", packed.status().message()));
+  }
+  *to = std::move(packed).value();
+  return absl::OkStatus();
 }
 
 // -exp(A_log), the decay rate per unit of step.
@@ -74,19 +90,28 @@ void WeightBinder::MatrixRows(const std::string& name,
                               int64_t rows,
                               kernel::PackedMatrix* to) {
   const int64_t cols = shape.back();
-  Request(name, shape, TensorRole::kLinear)
-      ->consumers.push_back([=](const StoredTensor& tensor) -> Status {
-        const DType dtype = KernelDType(tensor.dtype);
-        const std::byte* source =
-            tensor.bytes.data() + begin * cols * static_cast<int64_t>(kernel::DTypeSize(dtype));
-        StatusOr<kernel::PackedMatrix> packed =
-            kernel::PackedMatrix::Pack(source, dtype, rows, cols, cols, nullptr);
-        if (!packed.ok()) {
-          return Status(packed.status().code(),
-                        absl::StrCat("tensor \"", tensor.name, "\": ", packed.status().message()));
+  Request(name, shape, TensorRole::kLinear)->consumers.push_back([=](const StoredTensor& tensor) {
+    const int64_t row_bytes =
+        cols * static_cast<int64_t>(kernel::DTypeSize(KernelDType(tensor.dtype)));
+    return PackRows(tensor, tensor.bytes.data() + begin * row_bytes, rows, cols, to);
+  });
+}
+
+void WeightBinder::MatrixReordered(const std::string& name,
+                                   int64_t rows,
+                                   int64_t cols,
+                                   std::function<int64_t(int64_t)> source,
+                                   kernel::PackedMatrix* to) {
+  Request(name, {rows, cols}, TensorRole::kLinear)
+      ->consumers.push_back([=](const StoredTensor& tensor) {
+        const size_t row_bytes =
+            static_cast<size_t>(cols) * kernel::DTypeSize(KernelDType(tensor.dtype));
+        std::vector<std::byte> ordered(static_cast<size_t>(rows) * row_bytes);
+        for (int64_t r = 0; r < rows; ++r) {
+          std::memcpy(ordered.data() + static_cast<size_t>(r) * row_bytes,
+                      tensor.bytes.data() + static_cast<size_t>(source(r)) * row_bytes, row_bytes);
         }
-        *to = std::move(packed).value();
-        return absl::OkStatus();
+        return PackRows(tensor, ordered.data(), rows, cols, to);
       });
 }
 
@@ -100,7 +125,14 @@ void WeightBinder::Vector(const std::string& name,
                           int64_t n,
                           TensorRole role,
                           std::vector<float>* to) {
-  Request(name, {n}, role)->consumers.push_back([to](const StoredTensor& tensor) {
+  FlatVector(name, {n}, role, to);
+}
+
+void WeightBinder::FlatVector(const std::string& name,
+                              const std::vector<int64_t>& shape,
+                              TensorRole role,
+                              std::vector<float>* to) {
+  Request(name, shape, role)->consumers.push_back([to](const StoredTensor& tensor) {
     *to = Widen(tensor);
     return absl::OkStatus();
   });
@@ -129,17 +161,17 @@ void WeightBinder::Decay(const std::string& name, int64_t n, std::vector<float>*
 }
 
 void WeightBinder::Decay2d(const std::string& name,
-                           int64_t channels,
-                           int64_t state,
+                           const std::vector<int64_t>& shape,
                            std::vector<float>* to) {
-  Request(name, {channels, state}, TensorRole::kALog)
-      ->consumers.push_back([=](const StoredTensor& tensor) {
-        const std::vector<float> in = Widen(tensor);
-        to->resize(in.size());
-        for (int64_t c = 0; c < channels; ++c)
-          for (int64_t n = 0; n < state; ++n) (*to)[n * channels + c] = DecayOf(in[c * state + n]);
-        return absl::OkStatus();
-      });
+  const int64_t state = shape.back();
+  Request(name, shape, TensorRole::kALog)->consumers.push_back([=](const StoredTensor& tensor) {
+    const std::vector<float> in = Widen(tensor);
+    const int64_t channels = static_cast<int64_t>(in.size()) / state;
+    to->resize(in.size());
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t n = 0; n < state; ++n) (*to)[n * channels + c] = DecayOf(in[c * state + n]);
+    return absl::OkStatus();
+  });
 }
 
 bool WeightBinder::IsIgnored(const std::string& name) const {

@@ -62,15 +62,26 @@ class WeightBinder {
                   int64_t begin,
                   int64_t rows,
                   kernel::PackedMatrix* to);
+  // Row r of `to` is row source(r) of a tensor of as many rows: what is interleaved comes apart.
+  void MatrixReordered(const std::string& name,
+                       int64_t rows,
+                       int64_t cols,
+                       std::function<int64_t(int64_t)> source,
+                       kernel::PackedMatrix* to);
   // `name`.weight and, if `bias`, `name`.bias.
   void LinearLayer(const std::string& name, int64_t rows, int64_t cols, bool bias, Linear* to);
   void Vector(const std::string& name, int64_t n, TensorRole role, std::vector<float>* to);
+  // A tensor of several dimensions, seen as one row of values.
+  void FlatVector(const std::string& name,
+                  const std::vector<int64_t>& shape,
+                  TensorRole role,
+                  std::vector<float>* to);
   // [channels, 1, width] to [width][channels].
   void Conv(const std::string& name, int64_t channels, int64_t width, std::vector<float>* to);
   // A_log of shape [n] to -exp(A_log).
   void Decay(const std::string& name, int64_t n, std::vector<float>* to);
-  // A_log of shape [channels, state] to -exp(A_log) as [state][channels].
-  void Decay2d(const std::string& name, int64_t channels, int64_t state, std::vector<float>* to);
+  // A_log of shape [..., state] to -exp(A_log) as [state][channels].
+  void Decay2d(const std::string& name, const std::vector<int64_t>& shape, std::vector<float>* to);
   // A tensor that may be present and is not used.
   void Ignore(const std::string& name) { ignored_.push_back(name); }
   // All tensors whose names begin so ("mtp.", "model.visual."): parts of the published model that

@@ -30,7 +30,7 @@ struct Mamba2Weights {
   std::vector<float> dt_bias;  // [H]
   std::vector<float> a;        // [H], -exp(A_log)
   std::vector<float> d;        // [H]
-  std::vector<float> norm;     // [I]
+  std::vector<float> norm;     // [I]; empty without norm
   Linear out;
 };
 
@@ -38,9 +38,9 @@ struct Mamba1Weights {
   Linear in;                                   // rows x(I) | z(I)
   std::vector<float> conv_w;                   // [K][I]
   std::vector<float> conv_b;                   // [I] or empty
-  Linear x;                                    // rows dt(R) | B(N) | C(N)
-  Linear dt;                                   // [I, R]; its bias is dt_bias
-  std::vector<float> dt_norm, b_norm, c_norm;  // [R], [N], [N]
+  std::vector<Linear> x;                       // per head: rows dt(R) | B(N) | C(N)
+  std::vector<Linear> dt;                      // per head: [I / heads, R]; their bias is dt_bias
+  std::vector<float> dt_norm, b_norm, c_norm;  // [R], [N], [N]; empty without norm
   std::vector<float> dt_bias;                  // [I]
   std::vector<float> a;                        // [N][I], -exp(A_log)
   std::vector<float> d;                        // [I]
@@ -75,6 +75,28 @@ struct MoeWeights {
   Linear shared_gate;                // [1, h] or empty
 };
 
+// An addition B A x to a product.
+struct LowRank {
+  Linear a;               // [rank, in]
+  std::vector<Linear> b;  // each [out, rank]
+};
+
+// The weights of SharedBlockConfig that several layers use.
+struct SharedBlockWeights {
+  std::vector<float> input_norm;  // [2 h]
+  AttentionWeights attention;
+  std::vector<float> ffn_norm;  // [h]
+  MlpWeights mlp;
+};
+
+// What a layer that uses a shared block has for itself.
+struct SharedUseWeights {
+  size_t block = 0;
+  std::vector<LowRank> qkv;        // empty, or for q, k and v
+  std::optional<LowRank> gate_up;  // b: gate, up
+  Linear linear;                   // [h, h]
+};
+
 struct LayerWeights {
   std::vector<float> mixer_norm, ffn_norm;  // [h]
   std::optional<AttentionWeights> attention;
@@ -84,6 +106,7 @@ struct LayerWeights {
   std::optional<LightningWeights> lightning;
   std::optional<MlpWeights> mlp;
   std::optional<MoeWeights> moe;
+  std::optional<SharedUseWeights> shared;
 };
 
 struct DecoderWeights {
@@ -91,6 +114,7 @@ struct DecoderWeights {
   Linear lm_head;                 // [V, h]; empty if tied
   std::vector<float> final_norm;  // [h]
   std::vector<LayerWeights> layers;
+  std::vector<SharedBlockWeights> shared_blocks;
 };
 
 }  // namespace baton::model
