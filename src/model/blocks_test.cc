@@ -233,7 +233,8 @@ TEST(Moe, RouterDecides) {
 
 #if BATON_COUNTS_ALLOCATIONS
 TEST(Forward, AllocatesNothingOnceWarm) {
-  for (const char* preset : {"tiny-granitemoehybrid", "tiny-jamba", "tiny-llama"}) {
+  for (const char* preset : {"tiny-granitemoehybrid", "tiny-jamba", "tiny-llama", "tiny-falcon_h1",
+                             "tiny-mamba", "tiny-nemotron_h", "tiny-zamba", "tiny-zamba2"}) {
     TempDir dir;
     ASSERT_TRUE(GenerateCheckpoint(*PresetConfig(preset), {}, dir.path(), nullptr).ok());
     const auto model = Model::Load(dir.path(), {});

@@ -28,8 +28,9 @@ void Prepare(const TempDir& dir, const char* preset, const std::string& changes 
 }
 
 TEST(Check, GoodModelsPass) {
-  for (const char* preset :
-       {"tiny-bamba", "tiny-granitemoehybrid", "tiny-granite-dense", "tiny-jamba", "tiny-llama"}) {
+  for (const char* preset : {"tiny-bamba", "tiny-granitemoehybrid", "tiny-granite-dense",
+                             "tiny-jamba", "tiny-llama", "tiny-falcon_h1", "tiny-falcon_mamba",
+                             "tiny-mamba2", "tiny-nemotron_h", "tiny-zamba", "tiny-zamba2"}) {
     TempDir dir;
     Prepare(dir, preset);
     const CheckReport report = CheckModel(dir.path());
@@ -59,8 +60,8 @@ TEST(Check, ProblemsAreNamed) {
   ExpectProblem(dir, "\"model.layers.3.input_layernorm.weight\" of shape [128] is missing");
   Prepare(dir, "tiny-llama", R"({"num_hidden_layers":2})");
   ExpectProblem(dir, "is not part of this model type");
-  Prepare(dir, "tiny-llama", R"({"model_type":"mamba"})");
-  ExpectProblem(dir, "\"mamba\" is not supported");
+  Prepare(dir, "tiny-llama", R"({"model_type":"rwkv7"})");
+  ExpectProblem(dir, "\"rwkv7\" is not supported");
   Prepare(dir, "tiny-llama", R"({"quantization_config":{"quant_method":"gptq"}})");
   ExpectProblem(dir, "gptq");
   Prepare(dir, "tiny-llama");

@@ -23,12 +23,14 @@ AttentionConfig ParseAttention(ConfigReader* reader,
     reader->Fail(absl::StrCat("\"num_attention_heads\" (", a.heads,
                               ") is no multiple of \"num_key_value_heads\" (", a.kv_heads, ")"));
   }
-  if (reader->Find({"head_dim"}) == nullptr && config.hidden_size % a.heads != 0) {
+  if (reader->Find({"head_dim", "attention_head_dim"}) == nullptr &&
+      config.hidden_size % a.heads != 0) {
     reader->Fail(absl::StrCat("\"hidden_size\" (", config.hidden_size,
                               ") is no multiple of \"num_attention_heads\" (", a.heads,
                               ") and \"head_dim\" is absent"));
   }
-  a.head_dim = reader->Int({"head_dim"}, config.hidden_size / a.heads, kHeadDimRange);
+  a.head_dim =
+      reader->Int({"head_dim", "attention_head_dim"}, config.hidden_size / a.heads, kHeadDimRange);
   if (a.head_dim < kHeadDimRange.min || a.head_dim > kHeadDimRange.max) {
     reader->Fail(absl::StrCat("hidden_size / num_attention_heads is ", a.head_dim,
                               "; a head has 1 to ", kHeadDimRange.max, " dimensions"));

@@ -118,7 +118,7 @@ TEST_P(NarrowStateTest, IsNearF32) {
     squares += static_cast<double>(wide[i]) * wide[i];
   }
   const double rms = std::sqrt(squares / static_cast<double>(wide.size()));
-  const double bound = GetParam() == StateDType::kF8E4M3  ? 0.3
+  const double bound = GetParam() == StateDType::kF8E4M3 ? 0.3
                        : GetParam() == StateDType::kBF16 ? 0.05
                                                          : 0.01;
   EXPECT_LT(worst / rms, bound);
@@ -147,7 +147,9 @@ TEST_P(NarrowStateTest, LayoutIsItsOwnAndSmaller) {
 TEST(NarrowStateErrors, ModelsThatCannotAreRefused) {
   for (const auto& [preset, why] : std::vector<std::pair<std::string, std::string>>{
            {"tiny-jamba", "Mamba-1 layers, for which it saves nothing"},
-           {"tiny-llama", "no recurrent state"}}) {
+           {"tiny-llama", "no recurrent state"},
+           {"tiny-falcon_mamba", "Mamba-1 layers, for which it saves nothing"},
+           {"tiny-zamba", "Mamba-1 layers, for which it saves nothing"}}) {
     const TempDir dir;
     LoadOptions options;
     options.state_dtype = StateDType::kBF16;
