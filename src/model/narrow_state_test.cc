@@ -2,8 +2,10 @@
 // forward_test's; here: what a bundle at the grid holds, what the layout says, who is refused.
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/rng.h"
@@ -38,14 +40,30 @@ std::unique_ptr<Model> LoadWith(const std::string& path, StateDType dtype) {
   return std::move(model).value();
 }
 
-class NarrowStateTest : public testing::TestWithParam<StateDType> {
+struct NarrowModel {
+  const char* preset;
+  // By hand: 15 tokens of dt * x [H * P], B [G * N], decay [H] per layer, in whole lines.
+  uint64_t tail_bytes;
+};
+constexpr NarrowModel kModels[] = {
+    {"tiny-granitemoehybrid", 2u * (15 * (256 + 32 + 4) * 4 + 16)},
+    {"tiny-nemotron_h", 4u * (15 * (192 + 128 + 8) * 4 + 32)},  // four groups of B and C
+};
+
+class NarrowStateTest : public testing::TestWithParam<std::tuple<NarrowModel, StateDType>> {
  protected:
+  static StateDType DType() { return std::get<1>(GetParam()); }
   static std::string Path() {
-    static const auto& dir = *new TempDir;
-    static const std::string path = MakeModel("tiny-granitemoehybrid", dir);
-    return path;
+    const std::string preset = std::get<0>(GetParam()).preset;
+    static auto& dirs = *new std::map<std::string, std::unique_ptr<TempDir>>;
+    std::unique_ptr<TempDir>& dir = dirs[preset];
+    if (dir == nullptr) {
+      dir = std::make_unique<TempDir>();
+      MakeModel(preset, *dir);
+    }
+    return dir->path();
   }
-  void SetUp() override { model_ = LoadWith(Path(), GetParam()); }
+  void SetUp() override { model_ = LoadWith(Path(), DType()); }
 
   SequenceMemory NewMemory(uint8_t fill = 0xff) {
     return SequenceMemory(model_->layout(), 200, fill, model_->slot_tail_bytes());
@@ -70,9 +88,14 @@ class NarrowStateTest : public testing::TestWithParam<StateDType> {
   Workspace workspace_;
 };
 
-INSTANTIATE_TEST_SUITE_P(DTypes, NarrowStateTest, testing::ValuesIn(kNarrow), [](const auto& info) {
-  return std::string(kernel::StateDTypeName(info.param));
-});
+INSTANTIATE_TEST_SUITE_P(DTypes,
+                         NarrowStateTest,
+                         testing::Combine(testing::ValuesIn(kModels), testing::ValuesIn(kNarrow)),
+                         [](const auto& info) {
+                           const std::string preset = std::get<0>(info.param).preset;
+                           return preset.substr(preset.find('-') + 1) + "_" +
+                                  std::string(kernel::StateDTypeName(std::get<1>(info.param)));
+                         });
 
 // At a grid boundary the slot's parts and the KV blocks are everything: hand-off, checkpoint and
 // restore need no tail. One token later that is no longer so, and it shows.
@@ -118,9 +141,9 @@ TEST_P(NarrowStateTest, IsNearF32) {
     squares += static_cast<double>(wide[i]) * wide[i];
   }
   const double rms = std::sqrt(squares / static_cast<double>(wide.size()));
-  const double bound = GetParam() == StateDType::kF8E4M3 ? 0.3
-                       : GetParam() == StateDType::kBF16 ? 0.05
-                                                         : 0.01;
+  const double bound = DType() == StateDType::kF8E4M3 ? 0.3
+                       : DType() == StateDType::kBF16 ? 0.05
+                                                      : 0.01;
   EXPECT_LT(worst / rms, bound);
   EXPECT_GT(worst, 0);
 }
@@ -132,16 +155,15 @@ TEST_P(NarrowStateTest, LayoutIsItsOwnAndSmaller) {
   EXPECT_EQ(model_->fingerprint(), f32->fingerprint());
   EXPECT_EQ(f32->slot_tail_bytes(), 0u);
   for (const StateDType other : kNarrow) {
-    if (other == GetParam()) continue;
+    if (other == DType()) continue;
     EXPECT_NE(LoadWith(Path(), other)->layout().fingerprint(), model_->layout().fingerprint());
   }
   const Layout& layout = model_->layout();
   const StatePart& ssm = layout.parts()[*layout.FindPart(0, kSsmComponent)];
-  EXPECT_EQ(ElementName(ssm.dtype), kernel::StateDTypeName(GetParam()));
-  EXPECT_EQ(layout.FindPart(0, kScaleComponent).has_value(), GetParam() == StateDType::kF8E4M3);
+  EXPECT_EQ(ElementName(ssm.dtype), kernel::StateDTypeName(DType()));
+  EXPECT_EQ(layout.FindPart(0, kScaleComponent).has_value(), DType() == StateDType::kF8E4M3);
   EXPECT_LT(layout.state_payload_bytes(), f32->layout().state_payload_bytes());
-  // By hand: 15 tokens of dt * x [4 x 64], B [32], decay [4] in each of two layers, in whole lines.
-  EXPECT_EQ(model_->slot_tail_bytes(), 2u * (15 * (256 + 32 + 4) * 4 + 16));
+  EXPECT_EQ(model_->slot_tail_bytes(), std::get<0>(GetParam()).tail_bytes);
 }
 
 TEST(NarrowStateErrors, ModelsThatCannotAreRefused) {
