@@ -18,6 +18,12 @@ constexpr Architecture kArchitectures[] = {
     {"nemotron_h", ParseNemotronH, BindNemotronH},
     {"zamba", ParseZamba, BindZamba},
     {"zamba2", ParseZamba2, BindZamba2},
+    {"olmo_hybrid", ParseOlmoHybrid, BindOlmoHybrid},
+    {"qwen3_5", ParseQwen35, BindQwen35, "text_config"},
+    {"qwen3_5_moe", ParseQwen35Moe, BindQwen35Moe, "text_config"},
+    {"qwen3_5_moe_text", ParseQwen35Moe, BindQwen35Moe},
+    {"qwen3_5_text", ParseQwen35, BindQwen35},
+    {"qwen3_next", ParseQwen3Next, BindQwen3Next},
 };
 
 }  // namespace

@@ -22,6 +22,9 @@ struct Architecture {
   void (*parse)(ConfigReader* reader, ModelConfig* config);
   // Binds every tensor to its place in `weights`.
   void (*bind)(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+  // Key of the object that, where it is there, holds the language model's keys beside those of a
+  // vision model; null: none.
+  const char* text_part = nullptr;
 };
 
 std::span<const Architecture> Architectures();
@@ -55,6 +58,14 @@ void ParseZamba(ConfigReader* reader, ModelConfig* config);
 void BindZamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseZamba2(ConfigReader* reader, ModelConfig* config);
 void BindZamba2(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseOlmoHybrid(ConfigReader* reader, ModelConfig* config);
+void BindOlmoHybrid(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseQwen35(ConfigReader* reader, ModelConfig* config);
+void BindQwen35(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseQwen35Moe(ConfigReader* reader, ModelConfig* config);
+void BindQwen35Moe(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseQwen3Next(ConfigReader* reader, ModelConfig* config);
+void BindQwen3Next(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 
 }  // namespace baton::model
 

@@ -40,8 +40,10 @@ void NormHeads(const Step& step,
                const std::vector<float>& weight,
                int64_t heads,
                float* row) {
-  const int64_t dim = layer.config->head_dim;
-  for (int64_t h = 0; h < heads; ++h)
+  if (layer.config->qk_norm == QkNorm::kNone) return;
+  const bool all = layer.config->qk_norm == QkNorm::kAllHeads;
+  const int64_t dim = layer.config->head_dim * (all ? heads : 1);
+  for (int64_t h = 0; h < (all ? 1 : heads); ++h)
     step.kernels().rms_norm(row + h * dim, weight.data(), dim, layer.norm_eps, row + h * dim);
 }
 
@@ -53,10 +55,8 @@ void RotateAndStore(const Step& step, const AttentionLayer& layer, Rows q, Rows 
     step.For(item.tokens, cost, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t row = item.row0 + t, position = item.position + t;
-        if (c.qk_norm == QkNorm::kPerHead) {
-          NormHeads(step, layer, layer.weights->q_norm, c.heads, q[row]);
-          NormHeads(step, layer, layer.weights->k_norm, c.kv_heads, k[row]);
-        }
+        NormHeads(step, layer, layer.weights->q_norm, c.heads, q[row]);
+        NormHeads(step, layer, layer.weights->k_norm, c.kv_heads, k[row]);
         if (c.key_multiplier != 1.0f) {
           const int64_t width = c.kv_heads * c.head_dim;
           step.kernels().scale(k[row], c.key_multiplier, width, k[row]);
@@ -98,7 +98,7 @@ int64_t AttentionScratch(const AttentionLayer& layer, int64_t rows) {
   int64_t added = 0;
   if (layer.added != nullptr)
     for (const LowRank& l : *layer.added) added += Arena::Rounded(rows * l.a.w.rows());
-  return added + 2 * Arena::Rounded(rows * c.heads * c.head_dim) +
+  return added + (c.output_gate ? 3 : 2) * Arena::Rounded(rows * c.heads * c.head_dim) +
          2 * Arena::Rounded(rows * c.kv_heads * c.head_dim);
 }
 
@@ -111,8 +111,10 @@ void RunAttention(const Step& step, const AttentionLayer& layer, Rows x, Rows y,
   const Rows out{step.arena().Take(rows * q_width), q_width};
   const Rows k{step.arena().Take(rows * kv_width), kv_width};
   const Rows v{step.arena().Take(rows * kv_width), kv_width};
-  const LinearJob jobs[] = {{&w.q, x, rows, q}, {&w.k, x, rows, k}, {&w.v, x, rows, v}};
-  RunLinears(step, jobs);
+  const Rows gate{c.output_gate ? step.arena().Take(rows * q_width) : nullptr, q_width};
+  const LinearJob jobs[] = {
+      {&w.q, x, rows, q}, {&w.k, x, rows, k}, {&w.v, x, rows, v}, {&w.gate, x, rows, gate}};
+  RunLinears(step, std::span(jobs).first(c.output_gate ? 4 : 3));
   AddLowRank(step, layer, x, {q, k, v}, rows);
   RotateAndStore(step, layer, q, k, v);
 
@@ -140,6 +142,12 @@ void RunAttention(const Step& step, const AttentionLayer& layer, Rows x, Rows y,
         .out = out[row] + head * group * c.head_dim,
         .ldo = q_width});
   });
+  if (c.output_gate) {
+    step.For(rows, q_width, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        step.kernels().sigmoid_mul(gate[r], out[r], q_width, out[r]);
+    });
+  }
   RunLinear(step, {&w.o, out, rows, y});
 }
 
@@ -242,6 +250,7 @@ MixerCost AttentionCost(const AttentionConfig& c, int64_t hidden) {
   const int64_t in = c.input > 0 ? c.input : hidden, q = c.heads * c.head_dim;
   cost.per_token =
       2 * (Product(in, q) + 2 * Product(in, c.kv_heads * c.head_dim) + Product(q, hidden));
+  if (c.output_gate) cost.per_token += 2 * Product(in, q);
   // Scores and values, each 2 per head element, over n / 2 keys on average.
   cost.per_token_pair = 2 * Product(c.heads, c.head_dim);
   return cost;

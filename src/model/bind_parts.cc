@@ -22,10 +22,14 @@ void BindEnds(const ModelConfig& config,
               WeightBinder* binder,
               const std::string& norm_name,
               DecoderWeights* weights) {
+  BindEmbeddings(config, binder, weights);
+  binder->Vector(norm_name, config.hidden_size, TensorRole::kNorm, &weights->final_norm);
+}
+
+void BindEmbeddings(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
   binder->Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
                  &weights->embedding.w, TensorRole::kEmbedding);
   BindHead(config, binder, weights);
-  binder->Vector(norm_name, config.hidden_size, TensorRole::kNorm, &weights->final_norm);
 }
 
 void BindBackboneEnds(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {

@@ -18,7 +18,9 @@ void BindEnds(const ModelConfig& config,
               WeightBinder* binder,
               const std::string& norm_name,
               DecoderWeights* weights);
-// The same under the names of the pure state-space models: {embeddings, norm_f} after "backbone.".
+// The same without the norm.
+void BindEmbeddings(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+// Both under the names of the pure state-space models: {embeddings, norm_f} after "backbone.".
 void BindBackboneEnds(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 // {q,k,v,o}_proj.
 void BindAttention(const ModelConfig& config,

@@ -21,6 +21,7 @@ void CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, Check
   DecoderWeights unused;
   unused.layers.resize(config.layers.size());
   WeightBinder binder;
+  binder.LookInto(&checkpoint);
   binder.AllowBlockScales(config.block_scales);
   FindArchitecture(config.model_type)->bind(config, &binder, &unused);
   for (std::string& problem : binder.Compare(checkpoint))

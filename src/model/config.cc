@@ -44,6 +44,24 @@ void CheckRouting(ConfigReader* reader, const MoeConfig& m) {
   }
 }
 
+// The keys of the language model: where they lie in an object of their own, those of `whole` that
+// it does not have stand for the model as a whole (dtype, quantisation); tied embeddings are said
+// there.
+Json TextPart(const Json& whole, const Architecture* architecture) {
+  if (architecture == nullptr || architecture->text_part == nullptr) return whole;
+  const auto part = whole.find(architecture->text_part);
+  if (part == whole.end() || !part->is_object()) return whole;
+  Json json = *part;
+  for (const char* key : {"dtype", "torch_dtype", "quantization_config", "compression_config",
+                          "tie_word_embeddings", "eos_token_id"}) {
+    const auto it = whole.find(key);
+    const bool here = json.contains(key) && !json[key].is_null();
+    if (it != whole.end() && !it->is_null() && (!here || key == std::string("tie_word_embeddings")))
+      json[key] = *it;
+  }
+  return json;
+}
+
 void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
   bool mlp = false, moe = false;
   for (const LayerConfig& layer : config.layers) {
@@ -61,6 +79,8 @@ void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
               (config.CountMixers(Mixer::kShortConv) > 0) == config.short_conv.has_value());
   BATON_CHECK(!reader->ok() ||
               (config.CountMixers(Mixer::kLightning) > 0) == config.lightning.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kGatedDelta) > 0) == config.gated_delta.has_value());
   BATON_CHECK(!reader->ok() || (mlp == config.mlp.has_value() && moe == config.moe.has_value()));
 }
 
@@ -80,12 +100,13 @@ std::string SupportedModelTypes() {
   return out;
 }
 
-StatusOr<ModelConfig> ParseConfig(const Json& json) {
-  if (!json.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
-  ConfigReader reader(json);
+StatusOr<ModelConfig> ParseConfig(const Json& whole) {
+  if (!whole.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
   ModelConfig config;
-  config.model_type = reader.Text({"model_type"}, "");
+  config.model_type = ConfigReader(whole).Text({"model_type"}, "");
   const Architecture* architecture = FindArchitecture(config.model_type);
+  const Json json = TextPart(whole, architecture);
+  ConfigReader reader(json);
   if (architecture == nullptr) {
     return absl::UnimplementedError(absl::StrCat("model_type \"", config.model_type,
                                                  "\" is not supported; supported are ",
@@ -147,8 +168,10 @@ std::string CanonicalText(const ModelConfig& c) {
                           static_cast<int>(l.mixer), l.mlp, l.moe, l.attention);
   if (c.attention.has_value()) {
     const AttentionConfig& a = *c.attention;
-    absl::StrAppendFormat(&out, "attention q=%d kv=%d dim=%d scale=%a bias=%d qkn=%d\n", a.heads,
-                          a.kv_heads, a.head_dim, a.scale, a.bias, static_cast<int>(a.qk_norm));
+    absl::StrAppendFormat(&out,
+                          "attention q=%d kv=%d dim=%d scale=%a bias=%d qkn=%d gate=%d post=%d\n",
+                          a.heads, a.kv_heads, a.head_dim, a.scale, a.bias,
+                          static_cast<int>(a.qk_norm), a.output_gate, c.attention_post_norm);
     if (a.input != 0 || a.key_multiplier != 1)
       absl::StrAppendFormat(&out, "attention input=%d key=%a\n", a.input, a.key_multiplier);
     if (a.rope.has_value()) {
@@ -184,6 +207,12 @@ std::string CanonicalText(const ModelConfig& c) {
     const NormedResidualConfig& r = *c.normed_residual;
     for (const ResidualShares& s : {r.attention, r.linear, r.ffn})
       absl::StrAppendFormat(&out, "shares %a %a\n", s.residual, s.output);
+  }
+  if (c.gated_delta.has_value()) {
+    const GatedDeltaConfig& g = *c.gated_delta;
+    absl::StrAppendFormat(&out, "gated_delta hk=%d hv=%d dk=%d dv=%d k=%d beta=%a eps=%a\n",
+                          g.key_heads, g.value_heads, g.key_dim, g.value_dim, g.conv_width,
+                          g.beta_scale, g.norm_eps);
   }
   if (c.mlp.has_value()) AppendMlp(*c.mlp, &out);
   if (c.parallel.has_value()) {

@@ -32,7 +32,7 @@ struct RopeConfig {
 };
 
 // RMS norm of queries and keys before the rotation.
-enum class QkNorm : uint8_t { kNone, kPerHead };
+enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
 
 struct AttentionConfig {
   int64_t heads = 0;
@@ -43,6 +43,7 @@ struct AttentionConfig {
   int64_t input = 0;         // width of what it reads; 0: the hidden size
   float key_multiplier = 1;  // of the keys, before the rotation
   QkNorm qk_norm = QkNorm::kNone;
+  bool output_gate = false;  // output *= sigmoid(gate x)
   std::optional<RopeConfig> rope;
 };
 
@@ -99,6 +100,23 @@ struct ShortConvConfig {
   bool bias = false;  // of both projections and the convolution
 };
 
+// Gated delta rule (models: qwen3_next, qwen3_5, olmo_hybrid).
+struct GatedDeltaConfig {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;  // a multiple of key_heads
+  int64_t key_dim = 0;      // of a head
+  int64_t value_dim = 0;
+  int64_t conv_width = 4;  // K
+  float beta_scale = 1;    // 2: a state may also flip its sign along a key
+  float norm_eps = 0;      // of the gated norm of the output
+
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return value_heads * value_dim; }
+  int64_t conv_channels() const { return 2 * keys() + values(); }
+  // q | k | v | z | b | a
+  int64_t in_proj() const { return conv_channels() + values() + 2 * value_heads; }
+};
+
 enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2 };
 
 // How a feed-forward part computes: down(act(gate x) * up x), or, not gated, down(act(up x)).
@@ -153,7 +171,15 @@ struct MoeConfig {
   bool shared_gate = false;  // share sigmoid(gate x) instead
 };
 
-enum class Mixer : uint8_t { kAttention, kMamba2, kMamba1, kShortConv, kLightning, kNone };
+enum class Mixer : uint8_t {
+  kAttention,
+  kMamba2,
+  kMamba1,
+  kShortConv,
+  kLightning,
+  kGatedDelta,
+  kNone
+};
 
 // h = residual * norm(h) + output * block(norm(h)), by kind of block.
 struct ResidualShares {
@@ -200,6 +226,8 @@ struct ModelConfig {
   float embedding_multiplier = 1;
   float residual_multiplier = 1;
   float logits_divisor = 1;
+  // Layers with attention norm what their blocks give instead of what they read.
+  bool attention_post_norm = false;
   std::vector<TokenId> eos_token_ids;
   // Matrices may be stored in FP8 with scales per block; the fingerprint covers what they load as.
   std::optional<ScaleBlock> block_scales;
@@ -210,6 +238,7 @@ struct ModelConfig {
   std::optional<Mamba1Config> mamba1;
   std::optional<ShortConvConfig> short_conv;
   std::optional<LightningConfig> lightning;
+  std::optional<GatedDeltaConfig> gated_delta;
   std::optional<MlpConfig> mlp;
   std::optional<MoeConfig> moe;
   // How layers are wired: at most one; without, by a plain residual.

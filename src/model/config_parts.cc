@@ -157,4 +157,45 @@ bool ParseLayerKinds(ConfigReader* reader,
   return true;
 }
 
+void ParseDeltaLayers(ConfigReader* reader, int64_t count, int64_t interval, ModelConfig* config) {
+  config->layers.resize(count, LayerConfig{.mixer = Mixer::kGatedDelta});
+  const std::vector<std::string> types = reader->Texts({"layer_types"}, kLayersRange.max);
+  if (types.empty()) {
+    for (int64_t i = interval - 1; i < count; i += interval)
+      config->layers[i].mixer = Mixer::kAttention;
+    return;
+  }
+  if (static_cast<int64_t>(types.size()) != count) {
+    return reader->Fail(absl::StrCat("\"layer_types\" lists ", types.size(),
+                                     " layers, \"num_hidden_layers\" is ", count));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (types[i] == "full_attention") {
+      config->layers[i].mixer = Mixer::kAttention;
+    } else if (types[i] != "linear_attention") {
+      return reader->Fail(
+          absl::StrCat("layer ", i, " has type \"", types[i],
+                       "\"; \"linear_attention\" and \"full_attention\" are supported"));
+    }
+  }
+}
+
+GatedDeltaConfig ParseGatedDelta(ConfigReader* reader, const GatedDeltaDefaults& defaults) {
+  GatedDeltaConfig g;
+  g.key_heads = reader->Int({"linear_num_key_heads"}, defaults.key_heads, kHeadsRange);
+  g.value_heads = reader->Int({"linear_num_value_heads"}, defaults.value_heads, kHeadsRange);
+  g.key_dim = reader->Int({"linear_key_head_dim"}, defaults.key_dim, kStateRange);
+  g.value_dim = reader->Int({"linear_value_head_dim"}, defaults.value_dim, kStateRange);
+  g.conv_width = reader->Int({"linear_conv_kernel_dim"}, 4, kConvRange);
+  if (g.value_heads % g.key_heads != 0) {
+    reader->Fail(absl::StrCat("\"linear_num_value_heads\" (", g.value_heads,
+                              ") is no multiple of \"linear_num_key_heads\" (", g.key_heads, ")"));
+  }
+  if (g.in_proj() > kWidthRange.max) {
+    reader->Fail(absl::StrCat("the gated delta rule's projections are ", g.in_proj(),
+                              " wide, at most ", kWidthRange.max, " are supported"));
+  }
+  return g;
+}
+
 }  // namespace baton::model

@@ -35,6 +35,14 @@ bool ParseLayerKinds(ConfigReader* reader,
                      ModelConfig* config);
 // A pure state-space model states no longest sequence; something must be bounded.
 inline constexpr int64_t kUnstatedMaxPosition = int64_t{1} << 20;
+// layer_types ("linear_attention", "full_attention"); without it every `interval`-th layer attends,
+// the others are gated delta rule layers.
+void ParseDeltaLayers(ConfigReader* reader, int64_t count, int64_t interval, ModelConfig* config);
+struct GatedDeltaDefaults {
+  int64_t key_heads, value_heads, key_dim, value_dim;
+};
+// linear_num_key_heads and friends; without the norm's eps.
+GatedDeltaConfig ParseGatedDelta(ConfigReader* reader, const GatedDeltaDefaults& defaults);
 // Refuses activations other than silu.
 void RequireSilu(ConfigReader* reader);
 

@@ -129,8 +129,8 @@ TEST(Config, UnsupportedThingsAreNamed) {
   EXPECT_THAT(Error(Parse("{}")),
               AllOf(HasSubstr("model_type \"\" is not supported; supported are bamba, "),
                     HasSubstr(", llama")));
-  EXPECT_THAT(Error(With("tiny-llama", R"({"model_type":"qwen3_next"})")),
-              HasSubstr("\"qwen3_next\""));
+  EXPECT_THAT(Error(With("tiny-llama", R"({"model_type":"kimi_linear"})")),
+              HasSubstr("\"kimi_linear\""));
   EXPECT_THAT(Error(With("tiny-llama", R"({"quantization_config":{"quant_method":"awq"}})")),
               HasSubstr("\"awq\""));
   EXPECT_THAT(Error(With("tiny-llama", R"({"hidden_act":"gelu"})")), HasSubstr("gelu"));

@@ -30,7 +30,7 @@ size_t BytesOf(std::initializer_list<const std::vector<float>*> vectors) {
 }
 
 size_t BytesOf(const AttentionWeights& a) {
-  return BytesOf(a.q) + BytesOf(a.k) + BytesOf(a.v) + BytesOf(a.o) +
+  return BytesOf(a.q) + BytesOf(a.k) + BytesOf(a.v) + BytesOf(a.o) + BytesOf(a.gate) +
          BytesOf({&a.q_norm, &a.k_norm});
 }
 size_t BytesOf(const std::vector<Linear>& linears) {
@@ -96,9 +96,16 @@ size_t WeightBytes(const DecoderWeights& w) {
       const ShortConvWeights& s = *l.short_conv;
       n += BytesOf(s.in) + BytesOf(s.out) + BytesOf({&s.conv_w, &s.conv_b});
     }
+    if (l.gated_delta.has_value()) {
+      const GatedDeltaWeights& g = *l.gated_delta;
+      for (const Linear& in : g.in) n += BytesOf(in);
+      n += BytesOf(g.out) + BytesOf({&g.conv_w, &g.dt_bias, &g.a, &g.norm});
+    }
     if (l.mlp.has_value()) n += BytesOf(*l.mlp);
     if (l.moe.has_value()) {
-      n += BytesOf(l.moe->router);
+      n += BytesOf(l.moe->router) + BytesOf(l.moe->shared_gate) + BytesOf(l.moe->latent_in) +
+           BytesOf(l.moe->latent_out) + BytesOf({&l.moe->correction});
+      if (l.moe->shared.has_value()) n += BytesOf(*l.moe->shared);
       for (const MlpWeights& e : l.moe->experts) n += BytesOf(e);
     }
   }

@@ -136,6 +136,39 @@ constexpr Preset kPresets[] = {
       "mlp_bias": true, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "llama3",
       "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
       "original_max_position_embeddings": 256}})"},
+    {"tiny-olmo_hybrid", R"({
+      "model_type": "olmo_hybrid", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention",
+      "linear_attention", "full_attention"], "num_attention_heads": 4, "linear_num_key_heads": 4,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 24, "linear_value_head_dim": 48,
+      "vocab_size": 300, "max_position_embeddings": 4096,
+      "rope_parameters": {"rope_theta": null, "rope_type": "default"}})"},
+    {"tiny-qwen3_5", R"({
+      "model_type": "qwen3_5_text", "hidden_size": 128, "intermediate_size": 208,
+      "num_hidden_layers": 4, "full_attention_interval": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 48, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 6, "linear_key_head_dim": 32, "linear_value_head_dim": 40,
+      "vocab_size": 300, "max_position_embeddings": 4096, "tie_word_embeddings": true,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
+      "partial_rotary_factor": 0.25, "mrope_interleaved": true, "mrope_section": [2, 2, 2]}})"},
+    {"tiny-qwen3_5_moe", R"({
+      "model_type": "qwen3_5_moe", "vision_config": {"depth": 1}, "tie_word_embeddings": false,
+      "text_config": {"model_type": "qwen3_5_moe_text", "hidden_size": 128,
+      "num_hidden_layers": 4, "layer_types": ["linear_attention", "linear_attention",
+      "full_attention", "linear_attention"], "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+      "linear_key_head_dim": 32, "linear_value_head_dim": 32, "num_experts": 8,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+      "shared_expert_intermediate_size": 64, "vocab_size": 300,
+      "max_position_embeddings": 4096}})"},
+    {"tiny-qwen3_next", R"({
+      "model_type": "qwen3_next", "hidden_size": 128, "intermediate_size": 144,
+      "num_hidden_layers": 4, "full_attention_interval": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 32, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 64,
+      "num_experts": 10, "num_experts_per_tok": 4, "moe_intermediate_size": 40,
+      "shared_expert_intermediate_size": 56, "mlp_only_layers": [1], "rope_theta": 10000000,
+      "partial_rotary_factor": 0.25, "vocab_size": 300, "max_position_embeddings": 4096})"},
 };
 
 }  // namespace

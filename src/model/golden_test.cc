@@ -13,6 +13,15 @@ namespace {
 
 constexpr char kRoot[] = BATON_SOURCE_DIR "/test/golden/";
 
+// The records of the long qwen histories are themselves further than 1e-4 from the values of the
+// same model computed in double (keys and values of the layer behind three delta rule layers:
+// 1.45e-4 recorded, 0.5 to 0.8e-4 here): what a token's norm makes of a small output is magnified.
+GoldenTolerance ToleranceOf(const std::string& name) {
+  GoldenTolerance tolerance;
+  if (name.rfind("long/qwen3", 0) == 0) tolerance.states = 2.5e-4;
+  return tolerance;
+}
+
 class GoldenTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, ReferenceKernelsAgree) {
@@ -20,9 +29,10 @@ TEST_P(GoldenTest, ReferenceKernelsAgree) {
   options.kernels = &kernel::ReferenceKernels();
   const auto report = RunGolden(kRoot + GetParam(), options, nullptr);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(report->Passed({})) << FormatGolden(*report, {});
+  const GoldenTolerance tolerance = ToleranceOf(GetParam());
+  EXPECT_TRUE(report->Passed(tolerance)) << FormatGolden(*report, tolerance);
   EXPECT_GT(report->states_compared, 0);
-  std::printf("%s\n", FormatGolden(*report, {}).c_str());
+  std::printf("%s\n", FormatGolden(*report, tolerance).c_str());
 }
 
 TEST_P(GoldenTest, DispatchedKernelsAgreeOnTwoThreads) {
@@ -31,7 +41,8 @@ TEST_P(GoldenTest, DispatchedKernelsAgreeOnTwoThreads) {
   options.pool = &pool;
   const auto report = RunGolden(kRoot + GetParam(), options, &pool);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(report->Passed({})) << FormatGolden(*report, {});
+  const GoldenTolerance tolerance = ToleranceOf(GetParam());
+  EXPECT_TRUE(report->Passed(tolerance)) << FormatGolden(*report, tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types,
@@ -57,13 +68,21 @@ INSTANTIATE_TEST_SUITE_P(Types,
                                          "short/lfm2_moe",
                                          "short/minimax",
                                          "short/llama",
+                                         "short/olmo_hybrid",
+                                         "short/qwen3_5",
+                                         "short/qwen3_5_moe",
+                                         "short/qwen3_next",
                                          "long/bamba",
                                          "long/granitemoehybrid",
                                          "long/jamba",
                                          "long/lfm2",
                                          "long/lfm2_moe",
                                          "long/minimax",
-                                         "long/llama"),
+                                         "long/llama",
+                                         "long/olmo_hybrid",
+                                         "long/qwen3_5",
+                                         "long/qwen3_5_moe",
+                                         "long/qwen3_next"),
                          [](const auto& info) {
                            std::string name = info.param;
                            name[name.find('/')] = '_';

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "model/attention.h"
+#include "model/gated_delta.h"
 #include "model/lightning.h"
 #include "model/mamba1.h"
 #include "model/mamba2.h"
@@ -32,6 +33,8 @@ std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
       return MakeShortConv(place, *weights.short_conv);
     case Mixer::kLightning:
       return MakeLightning(place, *weights.lightning);
+    case Mixer::kGatedDelta:
+      return MakeGatedDelta(place, *weights.gated_delta);
   }
   return nullptr;
 }
@@ -57,6 +60,9 @@ void AddStateParts(Mixer mixer,
     case Mixer::kLightning:
       AddLightningParts(*config.lightning, layer, spec);
       break;
+    case Mixer::kGatedDelta:
+      AddGatedDeltaParts(*config.gated_delta, layer, spec);
+      break;
   }
 }
 
@@ -79,6 +85,8 @@ MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {
       return MixerCost{ShortConvCost(*config.short_conv, config.hidden_size)};
     case Mixer::kLightning:
       return MixerCost{LightningCost(*config.lightning, config.hidden_size)};
+    case Mixer::kGatedDelta:
+      return MixerCost{GatedDeltaCost(*config.gated_delta, config.hidden_size)};
   }
   return {};
 }

@@ -54,6 +54,7 @@ StatusOr<std::unique_ptr<Model>> Model::Load(const std::string& dir, const LoadO
     parts.max_model_len = options.max_model_len;
   }
   WeightBinder binder;
+  binder.LookInto(checkpoint.get());
   binder.AllowBlockScales(parts.config.block_scales);
   parts.weights.layers.resize(parts.config.layers.size());
   FindArchitecture(parts.config.model_type)->bind(parts.config, &binder, &parts.weights);

@@ -15,7 +15,7 @@ namespace baton::model {
 
 // Component names of the state parts.
 inline constexpr char kConvComponent[] = "conv";    // [K-1][C] f32, oldest tap first
-inline constexpr char kSsmComponent[] = "ssm";      // Mamba-2 [H][N][P], Mamba-1 [N][I]
+inline constexpr char kSsmComponent[] = "ssm";      // Mamba-2 [H][N][P], Mamba-1 [N][I], delta rule [H][K][V]
 inline constexpr char kScaleComponent[] = "scale";  // bf16 [H][N], of each row of an e4m3 "ssm"
 
 // Recurrent layers in order, each "conv", "ssm" in `state`, and "scale" if that is e4m3; one KV

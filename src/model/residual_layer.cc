@@ -7,6 +7,20 @@
 
 namespace baton::model {
 
+namespace {
+
+// y = norm(y).
+void NormOutput(const Step& step, NormRef norm, const Hidden& hidden) {
+  step.For(hidden.rows, hidden.width / 4, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      step.kernels().rms_norm(hidden.y[r], norm.weight->data(), hidden.width, norm.eps,
+                              hidden.y[r]);
+    }
+  });
+}
+
+}  // namespace
+
 FeedForward::FeedForward(const ModelConfig& config, const LayerWeights& weights)
     : config_(config), weights_(weights) {}
 
@@ -34,7 +48,8 @@ ResidualLayer::ResidualLayer(const ModelConfig& config,
       ffn_(config, weights),
       mixer_norm_{&weights.mixer_norm, config.rms_norm_eps},
       ffn_norm_{&weights.ffn_norm, config.rms_norm_eps},
-      residual_multiplier_(config.residual_multiplier) {}
+      residual_multiplier_(config.residual_multiplier),
+      post_norm_(config.attention_post_norm && weights.attention.has_value()) {}
 
 int64_t ResidualLayer::Scratch(int64_t rows) const {
   return std::max(mixer_ == nullptr ? 0 : mixer_->Scratch(rows), ffn_.Scratch(rows));
@@ -42,15 +57,27 @@ int64_t ResidualLayer::Scratch(int64_t rows) const {
 
 void ResidualLayer::Mix(const Step& step, Hidden* hidden) const {
   if (mixer_ == nullptr) return;
-  AddAndNorm(step, mixer_norm_, hidden);
-  mixer_->Run(step, hidden->x, hidden->y, hidden->rows);
+  if (post_norm_) {
+    AddPending(step, hidden);
+    mixer_->Run(step, hidden->h, hidden->y, hidden->rows);
+    NormOutput(step, mixer_norm_, *hidden);
+  } else {
+    AddAndNorm(step, mixer_norm_, hidden);
+    mixer_->Run(step, hidden->x, hidden->y, hidden->rows);
+  }
   hidden->Leave(residual_multiplier_);
 }
 
 void ResidualLayer::Feed(const Step& step, Hidden* hidden) const {
   if (ffn_.empty()) return;
-  AddAndNorm(step, ffn_norm_, hidden);
-  ffn_.Run(step, hidden->x, hidden->y, hidden->rows);
+  if (post_norm_) {
+    AddPending(step, hidden);
+    ffn_.Run(step, hidden->h, hidden->y, hidden->rows);
+    NormOutput(step, ffn_norm_, *hidden);
+  } else {
+    AddAndNorm(step, ffn_norm_, hidden);
+    ffn_.Run(step, hidden->x, hidden->y, hidden->rows);
+  }
   hidden->Leave(residual_multiplier_);
 }
 

@@ -1,6 +1,6 @@
 // The layer most architectures are made of: h += m * mixer(norm(h)); h += m * ffn(norm(h)). Either
-// half may be missing (models: nemotron_h, mamba).
-// Thread rule: as Layer.
+// half may be missing (models: nemotron_h, mamba). With ModelConfig.attention_post_norm, an
+// attention layer is h += m * norm(mixer(h)), and so its FFN. Thread rule: as Layer.
 #ifndef BATON_MODEL_RESIDUAL_LAYER_H_
 #define BATON_MODEL_RESIDUAL_LAYER_H_
 
@@ -44,6 +44,7 @@ class ResidualLayer final : public Layer {
   FeedForward ffn_;
   NormRef mixer_norm_, ffn_norm_;
   float residual_multiplier_;
+  bool post_norm_;
 };
 
 }  // namespace baton::model

@@ -22,6 +22,11 @@ Status CheckStateDType(const ModelConfig& config, kernel::StateDType dtype) {
         kTailTokens, " tokens are kept, ", 2 * kTailTokens,
         " values per channel, and the f32 state itself has ", config.mamba1->state));
   }
+  if (config.CountMixers(Mixer::kGatedDelta) > 0) {
+    return refused(
+        "the model has gated delta rule layers, whose step form rounds once per token; there is no "
+        "form for them that rounds once per grid step");
+  }
   if (config.CountMixers(Mixer::kMamba2) == 0)
     return refused("the model has no recurrent state that could be kept in it");
   if (config.mamba2->head_dim > kernel::kMaxHeadDim) {

@@ -115,6 +115,33 @@ void WeightBinder::MatrixReordered(const std::string& name,
       });
 }
 
+void WeightBinder::MatrixRuns(const std::string& name,
+                              const std::vector<int64_t>& shape,
+                              std::vector<Run> runs,
+                              kernel::PackedMatrix* to) {
+  const int64_t cols = shape.back();
+  Request(name, shape, TensorRole::kLinear)
+      ->consumers.push_back([=, runs = std::move(runs)](const StoredTensor& tensor) -> Status {
+        const DType dtype = KernelDType(tensor.dtype);
+        const int64_t row_bytes = cols * static_cast<int64_t>(kernel::DTypeSize(dtype));
+        std::vector<std::byte> gathered;
+        int64_t rows = 0;
+        for (const Run& run : runs) {
+          const std::byte* from = tensor.bytes.data() + run.begin * row_bytes;
+          gathered.insert(gathered.end(), from, from + run.rows * row_bytes);
+          rows += run.rows;
+        }
+        StatusOr<kernel::PackedMatrix> packed =
+            kernel::PackedMatrix::Pack(gathered.data(), dtype, rows, cols, cols, nullptr);
+        if (!packed.ok()) {
+          return Status(packed.status().code(),
+                        absl::StrCat("tensor \"", tensor.name, "\": ", packed.status().message()));
+        }
+        *to = std::move(packed).value();
+        return absl::OkStatus();
+      });
+}
+
 void WeightBinder::LinearLayer(
     const std::string& name, int64_t rows, int64_t cols, bool bias, Linear* to) {
   Matrix(name + ".weight", rows, cols, &to->w);
@@ -138,16 +165,37 @@ void WeightBinder::FlatVector(const std::string& name,
   });
 }
 
+void WeightBinder::NormPlusOne(const std::string& name, int64_t n, std::vector<float>* to) {
+  // Around 0 in the file, so a bias to the generator.
+  Request(name, {n}, TensorRole::kBias)->consumers.push_back([to](const StoredTensor& tensor) {
+    *to = Widen(tensor);
+    for (float& v : *to) v = 1.0f + v;
+    return absl::OkStatus();
+  });
+}
+
 void WeightBinder::Conv(const std::string& name,
                         int64_t channels,
                         int64_t width,
                         std::vector<float>* to) {
+  ConvRange(name, channels, width, ChannelRange{0, channels}, to);
+}
+
+void WeightBinder::ConvRange(const std::string& name,
+                             int64_t channels,
+                             int64_t width,
+                             ChannelRange range,
+                             std::vector<float>* to) {
+  // Ranges may be filled side by side: whichever comes first makes room.
+  std::shared_ptr<std::once_flag>& made = made_room_[to];
+  if (made == nullptr) made = std::make_shared<std::once_flag>();
   Request(name, {channels, 1, width}, TensorRole::kConv)
-      ->consumers.push_back([=](const StoredTensor& tensor) {
+      ->consumers.push_back([=, made = made](const StoredTensor& tensor) {
+        std::call_once(*made, [&] { to->resize(static_cast<size_t>(range.all * width)); });
         const std::vector<float> in = Widen(tensor);
-        to->resize(in.size());
         for (int64_t c = 0; c < channels; ++c)
-          for (int64_t k = 0; k < width; ++k) (*to)[k * channels + c] = in[c * width + k];
+          for (int64_t k = 0; k < width; ++k)
+            (*to)[k * range.all + range.begin + c] = in[c * width + k];
         return absl::OkStatus();
       });
 }
@@ -201,6 +249,13 @@ const StoredTensor* WeightBinder::Resolve(const Checkpoint& checkpoint,
     }
   }
   return nullptr;
+}
+
+bool WeightBinder::Has(const std::string& name) const {
+  if (checkpoint_ == nullptr) return false;
+  TensorRequest request;
+  request.name = name;
+  return Resolve(*checkpoint_, request) != nullptr;
 }
 
 const StoredTensor* WeightBinder::ScalesOf(const Checkpoint& checkpoint,

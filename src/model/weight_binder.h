@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,6 +70,15 @@ class WeightBinder {
                        int64_t cols,
                        std::function<int64_t(int64_t)> source,
                        kernel::PackedMatrix* to);
+  // Rows [begin, begin + rows) of each run, one after another, as one matrix.
+  struct Run {
+    int64_t begin;
+    int64_t rows;
+  };
+  void MatrixRuns(const std::string& name,
+                  const std::vector<int64_t>& shape,
+                  std::vector<Run> runs,
+                  kernel::PackedMatrix* to);
   // `name`.weight and, if `bias`, `name`.bias.
   void LinearLayer(const std::string& name, int64_t rows, int64_t cols, bool bias, Linear* to);
   void Vector(const std::string& name, int64_t n, TensorRole role, std::vector<float>* to);
@@ -78,6 +89,18 @@ class WeightBinder {
                   std::vector<float>* to);
   // [channels, 1, width] to [width][channels].
   void Conv(const std::string& name, int64_t channels, int64_t width, std::vector<float>* to);
+  // The same for channels [begin, begin + channels) of `all`; the others come from elsewhere.
+  struct ChannelRange {
+    int64_t begin;
+    int64_t all;
+  };
+  void ConvRange(const std::string& name,
+                 int64_t channels,
+                 int64_t width,
+                 ChannelRange range,
+                 std::vector<float>* to);
+  // A norm's weight stored as its distance from 1.
+  void NormPlusOne(const std::string& name, int64_t n, std::vector<float>* to);
   // A_log of shape [n] to -exp(A_log).
   void Decay(const std::string& name, int64_t n, std::vector<float>* to);
   // A_log of shape [..., state] to -exp(A_log) as [state][channels].
@@ -96,6 +119,12 @@ class WeightBinder {
   }
   // Matrices may be stored as F8_E4M3 with scales per block beside them. Absent: they may not.
   void AllowBlockScales(std::optional<ScaleBlock> block) { block_scales_ = block; }
+
+  // Where the tensors will come from, for architectures that choose between published forms by what
+  // is there; null: from nowhere (generator).
+  void LookInto(const Checkpoint* checkpoint) { checkpoint_ = checkpoint; }
+  // Whether the checkpoint has `name` under any of its spellings.
+  bool Has(const std::string& name) const;
 
   // In the order of binding.
   const std::vector<TensorRequest>& requests() const { return requests_; }
@@ -128,6 +157,8 @@ class WeightBinder {
   std::vector<std::string> ignored_prefixes_;
   std::vector<std::pair<std::string, std::string>> also_named_;
   std::optional<ScaleBlock> block_scales_;
+  const Checkpoint* checkpoint_ = nullptr;
+  std::map<std::vector<float>*, std::shared_ptr<std::once_flag>> made_room_;
 };
 
 // f32 values of a tensor of a weight dtype.

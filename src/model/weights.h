@@ -20,7 +20,8 @@ struct Linear {
 
 struct AttentionWeights {
   Linear q, k, v, o;
-  std::vector<float> q_norm, k_norm;  // [head_dim] if per head, empty without norm
+  Linear gate;                        // as q; empty unless AttentionConfig.output_gate
+  std::vector<float> q_norm, k_norm;  // [head_dim] or [heads * head_dim], empty without norm
 };
 
 struct Mamba2Weights {
@@ -58,6 +59,16 @@ struct ShortConvWeights {
   Linear in;                  // rows B(h) | C(h) | x(h)
   std::vector<float> conv_w;  // [K][h]
   std::vector<float> conv_b;  // [h] or empty
+  Linear out;
+};
+
+struct GatedDeltaWeights {
+  // One after another the rows q | k | v | z (each all heads) | b(Hv) | a(Hv), in up to 6 matrices.
+  std::vector<Linear> in;
+  std::vector<float> conv_w;   // [K][C] over q | k | v
+  std::vector<float> dt_bias;  // [Hv]
+  std::vector<float> a;        // [Hv], -exp(A_log)
+  std::vector<float> norm;     // [value_dim]
   Linear out;
 };
 
@@ -104,6 +115,7 @@ struct LayerWeights {
   std::optional<Mamba1Weights> mamba1;
   std::optional<ShortConvWeights> short_conv;
   std::optional<LightningWeights> lightning;
+  std::optional<GatedDeltaWeights> gated_delta;
   std::optional<MlpWeights> mlp;
   std::optional<MoeWeights> moe;
   std::optional<SharedUseWeights> shared;
