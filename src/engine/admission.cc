@@ -62,7 +62,7 @@ void Core::Admit() {
 // Somebody is computing a state that this sequence could go on from, and what it saves is worth the
 // wait: both share the step's token budget, so waiting costs no more than computing the same.
 bool Core::ComingSoon(const Sequence& s, int64_t held, int64_t limit) {
-  if (!options_.prefix_caching || s.pull.has_value()) return false;
+  if (!options_.prefix_caching || s.pull.has_value() || s.scores_prompt()) return false;
   const PrefixIndex::Pending pending =
       store_.index().DeepestPending({RootOf(s.base), s.block_hashes}, held, limit, s.owner);
   return pending.boundary > held;
@@ -86,17 +86,17 @@ Core::Start Core::TryStart(SequencePtr* sequence) {
     NoteRefused(s, "parking", static_cast<int64_t>(s->parked->boundary()), resumed);
     s->parked.reset();
   }
+  const bool caching = options_.prefix_caching && !s->scores_prompt();
   const int64_t limit = StartLimit(*s);
   const std::vector<Sha256>& hashes = s->block_hashes;
-  if (options_.prefix_caching && !s->sight.has_value())
+  if (caching && !s->sight.has_value())
     s->sight = store_.index().See({RootOf(s->base), hashes}, limit);
   std::shared_ptr<const Checkpoint> hit;
   for (;;) {
     std::shared_ptr<const Checkpoint> best =
-        options_.prefix_caching ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit))
-                                : nullptr;
+        caching ? store_.FindDeepest(s->base, hashes, static_cast<uint64_t>(limit)) : nullptr;
     const int64_t held = best == nullptr ? 0 : static_cast<int64_t>(best->boundary());
-    if (deps_.tiers != nullptr && options_.prefix_caching && s->restores_left > 0) {
+    if (deps_.tiers != nullptr && caching && s->restores_left > 0) {
       const auto found = deps_.tiers->FindDeepest(s->base, hashes, limit);
       if (found.has_value() && found->boundary > held && StartRestore(sequence, *found))
         return Start::kDone;
@@ -407,8 +407,8 @@ StatusOr<BlockHandle> Core::ReserveBlock(size_t group, OwnerId owner, FillMode f
   }
 }
 
-// No peer and no tier is reading from this node's memory, and nothing in quarantine will fall silent:
-// to wait for memory is of no use.
+// No peer and no tier is reading from this node's memory, and nothing in quarantine will fall
+// silent: to wait for memory is of no use.
 bool Core::NothingComesBack() const {
   if (deps_.tiers != nullptr && deps_.tiers->Holding()) return false;
   uint64_t leases = pools_.slots == nullptr ? 0 : pools_.slots->Stats().leases;

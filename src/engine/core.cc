@@ -14,6 +14,17 @@ namespace baton::engine {
 
 namespace {
 
+// Rows of one step whose logits are kept for the scores of a prompt: bounds their memory.
+constexpr int64_t kScoredRowsMax = 16;
+
+// Where the next chunk of `s` must end, or 0.
+int64_t ChunkEnd(const Sequence& s) {
+  const int64_t stop = s.NextStop();
+  if (!s.scores_prompt() || s.boundary() >= s.request.prompt_len - 1) return stop;
+  const int64_t scored = s.boundary() + kScoredRowsMax;
+  return stop == 0 ? scored : std::min(stop, scored);
+}
+
 CheckpointStore::Options StoreOptions(const model::Model& model,
                                       uint64_t capacity_bytes,
                                       const EngineOptions& options) {
@@ -155,7 +166,7 @@ std::vector<Core::Row> Core::PlanRows() {
   for (SequencePtr& s : running_) {
     if (s.get() == audit) continue;
     sequences.push_back(s.get());
-    schedulable.push_back({s->boundary(), s->known(), s->NextStop()});
+    schedulable.push_back({s->boundary(), s->known(), ChunkEnd(*s)});
   }
   std::vector<Row> rows;
   int64_t left = options_.token_budget;
@@ -264,7 +275,8 @@ Status Core::Forward(std::vector<Row>* rows) {
   int64_t total = 0;
   for (Row& row : *rows) {
     row.sample = !row.s->is_job() && row.s->boundary() + row.tokens == row.s->known();
-    sampled += row.sample;
+    row.score = row.s->scores_prompt() && row.s->boundary() < row.s->request.prompt_len - 1;
+    sampled += row.score ? static_cast<size_t>(row.tokens) : row.sample;
     total += row.tokens;
   }
   if (logits_.size() < sampled * vocab) logits_.resize(sampled * vocab);
@@ -280,10 +292,11 @@ Status Core::Forward(std::vector<Row>* rows) {
     item.slot = row.slot.held() ? row.slot.bytes().data() : nullptr;
     for (const BlockLeaseSet& set : row.blocks) item.blocks.push_back(set.pointers());
     item.logits_mode = row.sample ? model::LogitsMode::kLast : model::LogitsMode::kNone;
-    if (row.sample) {
+    if (row.score) item.logits_mode = model::LogitsMode::kAll;
+    if (row.sample || row.score) {
       row.logits = next_logits;
       item.logits = next_logits;
-      next_logits += vocab;
+      next_logits += vocab * (row.score ? static_cast<size_t>(row.tokens) : 1);
     }
   }
   stats_.steps.fetch_add(1, std::memory_order_relaxed);
@@ -293,8 +306,31 @@ Status Core::Forward(std::vector<Row>* rows) {
   return deps_.model->Forward(batch, &workspace_, &thread_pool_);
 }
 
+// The logits after token p say how likely token p + 1 was. False if they are not finite: the
+// request has then ended.
+bool Core::ScoreRows(const Row& row) {
+  Sequence* s = row.s;
+  const auto vocab = static_cast<size_t>(deps_.model->vocab_size());
+  std::vector<PromptScore>& scores = s->result.prompt_scores;
+  scores.resize(static_cast<size_t>(s->request.prompt_len - 1));
+  for (int64_t i = 0; i < row.tokens && s->boundary() + i < s->request.prompt_len - 1; ++i) {
+    const auto at = static_cast<size_t>(s->boundary() + i);
+    const std::span<const float> logits(row.logits + static_cast<size_t>(i) * vocab, vocab);
+    if (!AllFinite(ElementType::kF32, std::as_bytes(logits))) {
+      Finish(s, FinishReason::kError,
+             Reject(Reason::kNonFinite,
+                    absl::StrCat("logits at position ", at + 1, " are not finite")));
+      return false;
+    }
+    scores[at] =
+        ScoreToken(logits, s->tokens[at + 1], s->request.sampling.prompt_logprobs, &scratch_);
+  }
+  return true;
+}
+
 void Core::Absorb(Row* row) {
   Sequence* s = row->s;
+  if (row->score && !ScoreRows(*row)) return;
   // The record moves in the same place as the state: this is what sealing is checked against.
   s->record->Advance(std::span<const TokenId>(s->tokens).subspan(static_cast<size_t>(s->boundary()),
                                                                  static_cast<size_t>(row->tokens)));
@@ -327,7 +363,8 @@ void Core::Absorb(Row* row) {
 void Core::SampleRow(Row* row) {
   Sequence* s = row->s;
   const auto vocab = static_cast<size_t>(deps_.model->vocab_size());
-  const std::span<const float> logits(row->logits, vocab);
+  const size_t last = row->score ? static_cast<size_t>(row->tokens - 1) : 0;
+  const std::span<const float> logits(row->logits + last * vocab, vocab);
   if (!AllFinite(ElementType::kF32, std::as_bytes(logits))) {
     Finish(s, FinishReason::kError,
            Reject(Reason::kNonFinite,

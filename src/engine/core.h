@@ -164,7 +164,8 @@ class Core {
     Sequence* s = nullptr;
     int64_t tokens = 0;
     bool sample = false;
-    float* logits = nullptr;
+    bool score = false;       // logits of every row are wanted, for the prompt's scores
+    float* logits = nullptr;  // of the last row, or [tokens][vocab]
     StateLease slot;
     std::vector<BlockLeaseSet> blocks;
   };
@@ -234,6 +235,7 @@ class Core {
   Status Lease(Row* row);
   Status Forward(std::vector<Row>* rows);
   void Absorb(Row* row);
+  bool ScoreRows(const Row& row);
   void SampleRow(Row* row);
   void Finish(Sequence* s, FinishReason reason, Status error = absl::OkStatus());
   void Notify(Sequence* s, FinishReason reason, Status error);

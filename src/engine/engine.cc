@@ -86,6 +86,11 @@ Status Validate(const GenerateRequest& r, int64_t vocab, int64_t max_model_len) 
   if (r.prompt_len < 0 || r.prompt_len > n)
     return absl::InvalidArgumentError(
         absl::StrCat("prompt_len is ", r.prompt_len, "; allowed: 0 to ", n));
+  if (r.sampling.prompt_logprobs >= 0 &&
+      n * (int64_t{r.sampling.prompt_logprobs} + 1) > kPromptScoresMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt_logprobs is ", r.sampling.prompt_logprobs, " for a prompt of ", n,
+                     " tokens; tokens x (prompt_logprobs + 1) may be ", kPromptScoresMax));
   return ValidateSampling(r.sampling, vocab);
 }
 
@@ -166,7 +171,7 @@ StatusOr<std::shared_ptr<Generation>> Engine::Start(GenerateRequest request,
   if (request.logits_hash.has_value()) s->logits_hash = *request.logits_hash;
   s->result.usage.prompt_tokens = request.prompt_len;
   const int64_t g = HandoffBoundary(static_cast<int64_t>(request.prompt.size()));
-  if (!request.prefill_endpoint.empty() && g > 0)
+  if (!request.prefill_endpoint.empty() && g > 0 && request.sampling.prompt_logprobs < 0)
     s->pull = PullPlan{request.prefill_endpoint, g, options_.handoff_retries, INT64_MAX};
   s->request = std::move(request);
   active_.fetch_add(1);

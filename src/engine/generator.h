@@ -30,12 +30,20 @@ struct SamplingParams {
   double top_p = 1.0;
   double min_p = 0.0;
   double repetition_penalty = 1.0;  // over prompt and output
-  uint64_t seed = 0;                // random numbers are a function of (seed, position)
+  // Over the output alone: taken off the logit of each token it holds, once for being there and
+  // once for every time.
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to these logits; each id once
+  uint64_t seed = 0;  // random numbers are a function of (seed, position)
   int64_t max_tokens = 16;
   int64_t min_tokens = 0;  // eos and stop ids are masked before
   bool ignore_eos = false;
   std::vector<TokenId> stop_token_ids;  // eos ids included by the caller unless ignore_eos
   int32_t logprobs = -1;                // -1: none; k >= 0: chosen token and k most likely
+  // k >= 0: the same of every prompt token but the first, in the result. The prompt is then
+  // computed here from its first token: what a cache or a peer holds has no logits.
+  int32_t prompt_logprobs = -1;
   // Teacher forcing: the first output tokens are these, whatever the logits say; for scoring a
   // given text. Stop ids among them end nothing.
   std::vector<TokenId> forced_tokens;
@@ -61,6 +69,13 @@ struct TokenEvent {
   std::vector<std::pair<TokenId, float>> top;  // most likely first
   // h_i = SHA-256(h_{i-1} || fp32 logits of this step), h_{-1} = 32 zero bytes.
   Sha256 logits_hash;
+};
+
+// How likely a prompt token was, given those before it.
+struct PromptScore {
+  float logprob = 0;
+  int64_t rank = 0;                            // 1: the most likely
+  std::vector<std::pair<TokenId, float>> top;  // most likely first
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -95,7 +110,12 @@ struct GenerateResult {
   Status error;                       // set if kError; carries a Reason where there is one
   Usage usage;
   std::vector<HandoffRecord> handoffs;
+  // Of prompt tokens 1, 2, ...; empty unless asked for, and if the end came before they were known.
+  std::vector<PromptScore> prompt_scores;
 };
+
+// Bounds prompt_scores: prompt tokens times (prompt_logprobs + 1).
+inline constexpr int64_t kPromptScoresMax = int64_t{1} << 18;
 
 class GenerationSink {
  public:

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
@@ -38,7 +40,17 @@ TokenId ArgMax(std::span<const float> logits) {
   return static_cast<TokenId>(best);
 }
 
-void Penalise(const SampleInput& in, const SamplingParams& p, std::vector<float>* logits) {
+bool Modifies(const SampleInput& in, const SamplingParams& p) {
+  return p.repetition_penalty != 1.0 || in.output_tokens < p.min_tokens || !p.logit_bias.empty() ||
+         ((p.presence_penalty != 0 || p.frequency_penalty != 0) && in.output_tokens > 0);
+}
+
+// Everything that changes a logit before temperature, in vLLM's order.
+void Modify(const SampleInput& in, const SamplingParams& p, std::vector<float>* logits) {
+  if (in.output_tokens < p.min_tokens)
+    for (TokenId t : p.stop_token_ids)
+      if (t < logits->size()) (*logits)[t] = kMinusInfinity;
+  for (const auto& [t, bias] : p.logit_bias) (*logits)[t] += bias;
   if (p.repetition_penalty != 1.0) {
     const float penalty = static_cast<float>(p.repetition_penalty);
     absl::flat_hash_set<TokenId> seen(in.history.begin(), in.history.end());
@@ -47,9 +59,16 @@ void Penalise(const SampleInput& in, const SamplingParams& p, std::vector<float>
       l = l > 0 ? l / penalty : l * penalty;
     }
   }
-  if (in.output_tokens < p.min_tokens)
-    for (TokenId t : p.stop_token_ids)
-      if (t < logits->size()) (*logits)[t] = kMinusInfinity;
+  if (p.presence_penalty != 0 || p.frequency_penalty != 0) {
+    absl::flat_hash_map<TokenId, int64_t> counts;
+    for (TokenId t : in.history.last(static_cast<size_t>(in.output_tokens))) ++counts[t];
+    const float once = static_cast<float>(p.presence_penalty);
+    const float each = static_cast<float>(p.frequency_penalty);
+    for (const auto& [t, n] : counts) {
+      (*logits)[t] -= each * static_cast<float>(n);
+      (*logits)[t] -= once;
+    }
+  }
 }
 
 // Keeps the shortest prefix of `weights` (descending) whose share of the total reaches top_p, and
@@ -115,22 +134,26 @@ TokenId DrawWithTemperature(std::span<const float> logits,
   return Draw(std::span(s->order).first(n), std::span(s->weights).first(n), u);
 }
 
-void FillLogprobs(std::span<const float> logits, int32_t k, SamplerScratch* s, Sample* out) {
+}  // namespace
+
+PromptScore ScoreToken(std::span<const float> logits, TokenId token, int32_t k, SamplerScratch* s) {
+  PromptScore out;
   const float max = logits[ArgMax(logits)];
   double sum = 0;
   for (float l : logits) sum += kernel::Exp(l - max);
   const float log_sum = kernel::Log(static_cast<float>(sum));
-  auto logprob = [&](TokenId t) { return logits[t] - max - log_sum; };
-  out->logprob = logprob(out->token);
-  if (k <= 0) return;
+  const auto logprob = [&](TokenId t) { return logits[t] - max - log_sum; };
+  out.logprob = logprob(token);
+  out.rank =
+      1 + std::count_if(logits.begin(), logits.end(), [&](float l) { return l > logits[token]; });
+  if (k <= 0) return out;
   s->order.resize(logits.size());
   std::iota(s->order.begin(), s->order.end(), TokenId{0});
   const auto mid = s->order.begin() + std::min<ptrdiff_t>(k, static_cast<ptrdiff_t>(logits.size()));
   SortByLogit(logits, s->order.begin(), mid, s->order.end());
-  for (auto it = s->order.begin(); it != mid; ++it) out->top.emplace_back(*it, logprob(*it));
+  for (auto it = s->order.begin(); it != mid; ++it) out.top.emplace_back(*it, logprob(*it));
+  return out;
 }
-
-}  // namespace
 
 Status ValidateSampling(const SamplingParams& p, int64_t vocab_size) {
   if (!(p.temperature >= 0 && p.temperature <= 100))
@@ -140,12 +163,22 @@ Status ValidateSampling(const SamplingParams& p, int64_t vocab_size) {
   if (!(p.min_p >= 0 && p.min_p <= 1)) return OutOfRange("min_p", p.min_p, "0 to 1");
   if (!(p.repetition_penalty > 0 && p.repetition_penalty <= 100))
     return OutOfRange("repetition_penalty", p.repetition_penalty, "above 0, up to 100");
+  for (const auto& [name, value] : {std::pair{"presence_penalty", p.presence_penalty},
+                                    std::pair{"frequency_penalty", p.frequency_penalty}})
+    if (!(value >= -2 && value <= 2)) return OutOfRange(name, value, "-2 to 2");
+  for (const auto& [t, bias] : p.logit_bias) {
+    if (t >= vocab_size)
+      return OutOfRange("logit_bias", t, absl::StrCat("token ids 0 to ", vocab_size - 1));
+    if (!(bias >= -100 && bias <= 100)) return OutOfRange("logit_bias", bias, "-100 to 100");
+  }
   if (p.max_tokens < 1)
     return OutOfRange("max_tokens", static_cast<double>(p.max_tokens), "1 or more");
   if (p.min_tokens < 0 || p.min_tokens > p.max_tokens)
     return OutOfRange("min_tokens", static_cast<double>(p.min_tokens), "0 to max_tokens");
   if (p.logprobs > vocab_size)
     return OutOfRange("logprobs", p.logprobs, absl::StrCat("0 to ", vocab_size));
+  if (p.prompt_logprobs > vocab_size)
+    return OutOfRange("prompt_logprobs", p.prompt_logprobs, absl::StrCat("0 to ", vocab_size));
   for (TokenId t : p.forced_tokens)
     if (t >= vocab_size)
       return OutOfRange("forced_tokens", t, absl::StrCat("0 to ", vocab_size - 1));
@@ -158,9 +191,9 @@ Status ValidateSampling(const SamplingParams& p, int64_t vocab_size) {
 Sample SampleToken(const SampleInput& in, const SamplingParams& p, SamplerScratch* s) {
   Sample out;
   std::span<const float> logits = in.logits;
-  if (p.repetition_penalty != 1.0 || in.output_tokens < p.min_tokens) {
+  if (Modifies(in, p)) {
     s->logits.assign(in.logits.begin(), in.logits.end());
-    Penalise(in, p, &s->logits);
+    Modify(in, p, &s->logits);
     logits = s->logits;
   }
   const auto forced = static_cast<size_t>(in.output_tokens);
@@ -169,7 +202,11 @@ Sample SampleToken(const SampleInput& in, const SamplingParams& p, SamplerScratc
   } else {
     out.token = p.temperature == 0 ? ArgMax(logits) : DrawWithTemperature(logits, in, p, s);
   }
-  if (p.logprobs >= 0) FillLogprobs(in.logits, p.logprobs, s, &out);
+  if (p.logprobs >= 0) {
+    PromptScore score = ScoreToken(in.logits, out.token, p.logprobs, s);
+    out.logprob = score.logprob;
+    out.top = std::move(score.top);
+  }
   return out;
 }
 

@@ -2,7 +2,8 @@
 // no state, no libm, random numbers from base/rng.h's counter generator, so that every worker
 // draws the same token for the same request.
 //
-// Order, as vLLM: repetition penalty, minimum-length mask, temperature, top_k, top_p, min_p.
+// Order, as vLLM: minimum-length mask, logit_bias, repetition, frequency and presence penalty,
+// temperature, top_k, top_p, min_p.
 // Ties go to the lower token id. Thread rule: pure functions; Scratch belongs to one thread.
 #ifndef BATON_ENGINE_SAMPLER_H_
 #define BATON_ENGINE_SAMPLER_H_
@@ -30,6 +31,13 @@ struct Sample {
   float logprob = 0;                           // of the unmodified distribution
   std::vector<std::pair<TokenId, float>> top;  // params.logprobs entries, most likely first
 };
+
+// Of the unmodified distribution; `k` entries in `top`.
+struct SamplerScratch;
+PromptScore ScoreToken(std::span<const float> logits,
+                       TokenId token,
+                       int32_t k,
+                       SamplerScratch* scratch);
 
 struct SamplerScratch {
   std::vector<float> logits;

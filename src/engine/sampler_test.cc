@@ -85,6 +85,44 @@ TEST(Sampler, RepetitionPenaltyAndMinTokens) {
   EXPECT_EQ(Pick({2, 3}, m).token, 0u);
 }
 
+TEST(Sampler, BiasComesBeforePenaltiesWhichCountTheOutput) {
+  SamplerScratch scratch;
+  SampleInput in;
+  const std::vector<float> logits = {1, 2, 3};
+  const std::vector<TokenId> history = {2, 2, 1, 1};  // the prompt, then 1 twice
+  in.logits = logits;
+  in.history = history;
+  in.output_tokens = 2;
+  SamplingParams p;
+  p.temperature = 0;
+  p.logit_bias = {{2, -1.5F}};  // 1, 2, 1.5
+  EXPECT_EQ(SampleToken(in, p, &scratch).token, 1u);
+  p.presence_penalty = 0.4;  // 1, 1.6, 1.5
+  EXPECT_EQ(SampleToken(in, p, &scratch).token, 1u);
+  p.frequency_penalty = 0.1;  // 1, 1.4, 1.5
+  EXPECT_EQ(SampleToken(in, p, &scratch).token, 2u);
+  in.output_tokens = 0;  // all of it is prompt
+  EXPECT_EQ(SampleToken(in, p, &scratch).token, 1u);
+  p.logit_bias = {{0, 100}, {1, -100}};
+  EXPECT_EQ(SampleToken(in, p, &scratch).token, 0u);
+  p.logit_bias = {{3, 0}};
+  EXPECT_FALSE(ValidateSampling(p, 3).ok());
+  p.logit_bias = {{0, 101}};
+  EXPECT_FALSE(ValidateSampling(p, 3).ok());
+  p = {};
+  p.presence_penalty = 2.1;
+  EXPECT_FALSE(ValidateSampling(p, 3).ok());
+}
+
+TEST(Sampler, ScoresHaveARank) {
+  SamplerScratch scratch;
+  const std::vector<float> logits = {1, 2, 3, 2};
+  EXPECT_EQ(ScoreToken(logits, 2, 0, &scratch).rank, 1);
+  EXPECT_EQ(ScoreToken(logits, 3, 0, &scratch).rank, 2);
+  EXPECT_EQ(ScoreToken(logits, 0, 2, &scratch).rank, 4);
+  EXPECT_EQ(ScoreToken(logits, 0, 2, &scratch).top.size(), 2u);
+}
+
 TEST(Sampler, LogprobsAreOfTheUnmodifiedDistribution) {
   SamplingParams p;
   p.temperature = 0;

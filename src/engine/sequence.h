@@ -104,6 +104,8 @@ struct Sequence {
     return record.has_value() ? static_cast<int64_t>(record->boundary()) : 0;
   }
   int64_t known() const { return is_job() ? target : static_cast<int64_t>(tokens.size()); }
+  // The logits of the prompt are asked for: it is computed here, from its first token.
+  bool scores_prompt() const { return !is_job() && request.sampling.prompt_logprobs >= 0; }
   int64_t output_tokens() const { return static_cast<int64_t>(tokens.size()) - request.prompt_len; }
   // The next boundary at which a chunk must end, or 0.
   int64_t NextStop() const {

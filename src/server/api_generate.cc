@@ -1,6 +1,7 @@
 // ApiService: completions, chat, tokenize and detokenize.
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 
 #include "base/rng.h"
 #include "server/api_service.h"
@@ -71,6 +72,9 @@ void ApiService::FillInfo(const GenerationParams& params, bool chat, AnswerInfo*
   info->created = std::time(nullptr);
   info->return_token_ids = params.return_token_ids;
   info->logprobs = params.sampling.logprobs >= 0;
+  info->top_logprobs = std::max(0, params.sampling.logprobs);
+  info->echo = params.echo;
+  info->prompt_logprobs = params.prompt_logprobs;
 }
 
 std::optional<ApiError> ApiService::PlanCompletion(const HttpRequest& request,
@@ -172,7 +176,9 @@ void ApiService::FinishPlan(const HttpRequest& request, CallPlan* plan) const {
   const auto& eos = deps_.text->defaults().eos_token_ids;
   for (PreparedPrompt& prompt : plan->prompts) {
     auto& ids = prompt.sampling.stop_token_ids;
-    ids.insert(ids.end(), eos.begin(), eos.end());
+    // Published files name ids beyond the vocabulary; those never come.
+    std::copy_if(eos.begin(), eos.end(), std::back_inserter(ids),
+                 [&](TokenId id) { return int64_t{id} < generator_.vocab_size(); });
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   }

@@ -220,6 +220,38 @@ TEST(Completions, LogprobsLegacyForm) {
   EXPECT_EQ(logprobs["top_logprobs"][0], Json({{"h", -0.5}, {"i", -1.5}}));
 }
 
+TEST(Completions, SamplingFieldsReachTheGenerator) {
+  TestServer server;
+  const TestResponse response = server.Complete({{"prompt", "x"},
+                                                 {"presence_penalty", 0.5},
+                                                 {"frequency_penalty", -1},
+                                                 {"logit_bias", {{"9", -100}, {"10", 2.5}}},
+                                                 {"prompt_logprobs", 3}});
+  ASSERT_EQ(response.status, 200) << response.body;
+  const engine::SamplingParams sampling = server.generator->requests()[0].sampling;
+  EXPECT_EQ(sampling.presence_penalty, 0.5);
+  EXPECT_EQ(sampling.frequency_penalty, -1);
+  EXPECT_EQ(sampling.logit_bias,
+            (std::vector<std::pair<TokenId, float>>{{9, -100.0F}, {10, 2.5F}}));
+  EXPECT_EQ(sampling.prompt_logprobs, 3);
+}
+
+TEST(Completions, TheModelsOwnLimitHoldsForEveryRequest) {
+  TestServer server;
+  server.text.mutable_defaults()->max_new_tokens = 5;
+  EXPECT_EQ(TextOf(server.Complete({{"prompt", "a"}})).size(), 5u);
+  EXPECT_EQ(TextOf(server.Complete({{"prompt", "a"}, {"max_tokens", 9}})).size(), 5u);
+  EXPECT_EQ(TextOf(server.Complete({{"prompt", "a"}, {"max_tokens", 3}})).size(), 3u);
+}
+
+TEST(Completions, EosBeyondTheVocabularyIsLeftOut) {
+  TestServer server;
+  server.text.mutable_defaults()->eos_token_ids = {FakeText::kEos, 999999};
+  ASSERT_EQ(server.Complete({{"prompt", "a"}}).status, 200);
+  EXPECT_EQ(server.generator->requests()[0].sampling.stop_token_ids,
+            std::vector<TokenId>{FakeText::kEos});
+}
+
 TEST(Completions, EchoTokenIdsAndDebug) {
   TestServer::Setup setup;
   setup.generator.usage.local_prefill_tokens = 3;

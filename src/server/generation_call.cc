@@ -96,6 +96,8 @@ std::optional<ApiError> GenerationCall::StartChoice(Choice* choice) {
   request.prompt_len = static_cast<int64_t>(request.prompt.size());
   request.sampling = choice->prompt->sampling;
   request.sampling.seed = choice->seed;
+  // The prompt is scored once, whatever the number of its choices.
+  if (choice->index % plan_.params.n != 0) request.sampling.prompt_logprobs = -1;
   request.cache_salt = plan_.params.cache_salt;
   request.conversation_len = choice->prompt->conversation_len;
   request.prefill_endpoint = plan_.prefill_endpoint;
@@ -267,6 +269,10 @@ void GenerationCall::Complete() {
     piece.text = choice->text;
     piece.events = choice->events;
     piece.text_offset = choice->code_points;
+    if (choice->prompt->sampling.prompt_logprobs >= 0) {
+      const int64_t first = choice->index - choice->index % plan_.params.n;
+      piece.scores = &choices_[static_cast<size_t>(first)]->result->prompt_scores;
+    }
     pieces.push_back(std::move(piece));
   }
   HttpResponse response;

@@ -13,11 +13,13 @@ using engine::FinishReason;
 using engine::GenerateRequest;
 using engine::GenerateResult;
 using engine::HandoffRecord;
+using engine::PromptScore;
 using engine::SamplingParams;
 using engine::TokenEvent;
 using engine::Usage;
 
 constexpr size_t kPromptMax = size_t{1} << 24;
+constexpr size_t kBiasMax = size_t{1} << 12;
 constexpr std::string_view kFinishNames[] = {"stop", "length", "cancelled", "error"};
 
 // Reads fields of an object; the first wrong one is kept. Absent fields are wrong too: both ends
@@ -137,28 +139,61 @@ bool FloatFromJson(const Json& json, float* out) {
   return true;
 }
 
+using TokenValues = std::vector<std::pair<TokenId, float>>;
+
+// [[token, value], ...]
+Json PairsToJson(const TokenValues& pairs) {
+  Json list = Json::array();
+  for (const auto& [id, value] : pairs) list.push_back(Json::array({id, FloatToJson(value)}));
+  return list;
+}
+
+bool PairsFromJson(const Json& json, TokenValues* out) {
+  if (!json.is_array()) return false;
+  out->reserve(json.size());
+  for (const Json& pair : json) {
+    float value = 0;
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_unsigned() ||
+        pair[0].get<uint64_t>() > UINT32_MAX || !FloatFromJson(pair[1], &value)) {
+      return false;
+    }
+    out->emplace_back(pair[0].get<TokenId>(), value);
+  }
+  return true;
+}
+
 Json SamplingToJson(const SamplingParams& s) {
   return Json{{"temperature", s.temperature},
               {"top_k", s.top_k},
               {"top_p", s.top_p},
               {"min_p", s.min_p},
               {"repetition_penalty", s.repetition_penalty},
+              {"presence_penalty", s.presence_penalty},
+              {"frequency_penalty", s.frequency_penalty},
+              {"logit_bias", PairsToJson(s.logit_bias)},
               {"seed", s.seed},
               {"max_tokens", s.max_tokens},
               {"min_tokens", s.min_tokens},
               {"ignore_eos", s.ignore_eos},
               {"stop_token_ids", s.stop_token_ids},
-              {"logprobs", s.logprobs}};
+              {"logprobs", s.logprobs},
+              {"prompt_logprobs", s.prompt_logprobs}};
 }
 
 Status SamplingFromJson(const Json& json, SamplingParams* s) {
   Reader r(json);
   int64_t logprobs = -1;
+  int64_t prompt_logprobs = -1;
   r.Double("temperature", &s->temperature);
   r.Int("top_k", &s->top_k);
   r.Double("top_p", &s->top_p);
   r.Double("min_p", &s->min_p);
   r.Double("repetition_penalty", &s->repetition_penalty);
+  r.Double("presence_penalty", &s->presence_penalty);
+  r.Double("frequency_penalty", &s->frequency_penalty);
+  const Json* bias = r.Get("logit_bias");
+  if (bias != nullptr && (bias->size() > kBiasMax || !PairsFromJson(*bias, &s->logit_bias)))
+    r.Wrong("logit_bias");
   r.Uint("seed", &s->seed);
   r.Int("max_tokens", &s->max_tokens);
   r.Int("min_tokens", &s->min_tokens);
@@ -167,6 +202,9 @@ Status SamplingFromJson(const Json& json, SamplingParams* s) {
   r.Int("logprobs", &logprobs);
   if (logprobs < -1 || logprobs > 1'000'000) r.Wrong("logprobs");
   s->logprobs = static_cast<int32_t>(logprobs);
+  r.Int("prompt_logprobs", &prompt_logprobs);
+  if (prompt_logprobs < -1 || prompt_logprobs > 1'000'000) r.Wrong("prompt_logprobs");
+  s->prompt_logprobs = static_cast<int32_t>(prompt_logprobs);
   return r.status();
 }
 
@@ -209,18 +247,21 @@ Status EventFromJson(const Json& json, TokenEvent* event) {
   const Status wrong = absl::InvalidArgumentError("malformed token event");
   if (!json.is_array() || json.size() != 4 || !json[0].is_number_unsigned() ||
       json[0].get<uint64_t>() > UINT32_MAX || !FloatFromJson(json[1], &event->logprob) ||
-      !HashFromJson(json[2], &event->logits_hash) || !json[3].is_array()) {
+      !HashFromJson(json[2], &event->logits_hash) || !PairsFromJson(json[3], &event->top)) {
     return wrong;
   }
   event->token = json[0].get<TokenId>();
-  for (const Json& pair : json[3]) {
-    float logprob = 0;
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_unsigned() ||
-        pair[0].get<uint64_t>() > UINT32_MAX || !FloatFromJson(pair[1], &logprob)) {
-      return wrong;
-    }
-    event->top.emplace_back(pair[0].get<TokenId>(), logprob);
+  return absl::OkStatus();
+}
+
+// [logprob, rank, [[token, logprob], ...]]
+Status ScoreFromJson(const Json& json, PromptScore* score) {
+  if (!json.is_array() || json.size() != 3 || !FloatFromJson(json[0], &score->logprob) ||
+      !json[1].is_number_unsigned() || json[1].get<uint64_t>() > UINT32_MAX ||
+      !PairsFromJson(json[2], &score->top)) {
+    return absl::InvalidArgumentError("malformed score of a prompt token");
   }
+  score->rank = json[1].get<int64_t>();
   return absl::OkStatus();
 }
 
@@ -233,9 +274,11 @@ StatusOr<GenerateResult> ResultFromJson(const Json& json) {
   const Json* error = r.Get("error");
   const Json* usage = r.Get("usage");
   const Json* handoffs = r.Get("handoffs");
+  const Json* scores = r.Get("prompt_scores");
   BATON_RETURN_IF_ERROR(r.status());
   const auto* name = std::find(std::begin(kFinishNames), std::end(kFinishNames), finish);
-  if (name == std::end(kFinishNames) || !handoffs->is_array()) {
+  if (name == std::end(kFinishNames) || !handoffs->is_array() || !scores->is_array() ||
+      scores->size() > static_cast<size_t>(engine::kPromptScoresMax)) {
     return absl::InvalidArgumentError("malformed result");
   }
   result.reason = static_cast<FinishReason>(name - std::begin(kFinishNames));
@@ -247,6 +290,10 @@ StatusOr<GenerateResult> ResultFromJson(const Json& json) {
   for (const Json& item : *handoffs) {
     result.handoffs.emplace_back();
     BATON_RETURN_IF_ERROR(HandoffFromJson(item, &result.handoffs.back()));
+  }
+  for (const Json& item : *scores) {
+    result.prompt_scores.emplace_back();
+    BATON_RETURN_IF_ERROR(ScoreFromJson(item, &result.prompt_scores.back()));
   }
   return result;
 }
@@ -335,11 +382,8 @@ StatusOr<GenerateRequest> DecodeRequest(std::string_view text) {
 std::string EncodeEvents(std::span<const TokenEvent> events) {
   Json list = Json::array();
   for (const TokenEvent& event : events) {
-    Json top = Json::array();
-    for (const auto& [id, logprob] : event.top)
-      top.push_back(Json::array({id, FloatToJson(logprob)}));
-    list.push_back(Json::array(
-        {event.token, FloatToJson(event.logprob), event.logits_hash.Hex(), std::move(top)}));
+    list.push_back(Json::array({event.token, FloatToJson(event.logprob), event.logits_hash.Hex(),
+                                PairsToJson(event.top)}));
   }
   return DumpJson(Json{{"tokens", std::move(list)}}) + "\n";
 }
@@ -347,11 +391,16 @@ std::string EncodeEvents(std::span<const TokenEvent> events) {
 std::string EncodeResult(const GenerateResult& result) {
   Json handoffs = Json::array();
   for (const HandoffRecord& h : result.handoffs) handoffs.push_back(HandoffToJson(h));
+  Json scores = Json::array();
+  for (const PromptScore& score : result.prompt_scores) {
+    scores.push_back(Json::array({FloatToJson(score.logprob), score.rank, PairsToJson(score.top)}));
+  }
   Json json{{"finish", std::string(kFinishNames[static_cast<int>(result.reason)])},
             {"stop_token", result.stop_token ? Json(*result.stop_token) : Json()},
             {"error", result.error.ok() ? Json() : StatusToJson(result.error)},
             {"usage", UsageToJson(result.usage)},
-            {"handoffs", std::move(handoffs)}};
+            {"handoffs", std::move(handoffs)},
+            {"prompt_scores", std::move(scores)}};
   return DumpJson(Json{{"result", std::move(json)}}) + "\n";
 }
 

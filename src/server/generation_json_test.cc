@@ -23,6 +23,10 @@ GenerateRequest FullRequest() {
   r.sampling.top_p = 0.9;
   r.sampling.min_p = 1e-300;
   r.sampling.repetition_penalty = 1.1;
+  r.sampling.presence_penalty = -0.3;
+  r.sampling.frequency_penalty = 1.7;
+  r.sampling.logit_bias = {{3, -100.0F}, {7, 0.1F}};
+  r.sampling.prompt_logprobs = 2;
   r.sampling.seed = UINT64_MAX;
   r.sampling.max_tokens = 7;
   r.sampling.min_tokens = 3;
@@ -50,6 +54,10 @@ void ExpectEqual(const GenerateRequest& a, const GenerateRequest& b) {
   EXPECT_EQ(a.sampling.top_p, b.sampling.top_p);
   EXPECT_EQ(a.sampling.min_p, b.sampling.min_p);
   EXPECT_EQ(a.sampling.repetition_penalty, b.sampling.repetition_penalty);
+  EXPECT_EQ(a.sampling.presence_penalty, b.sampling.presence_penalty);
+  EXPECT_EQ(a.sampling.frequency_penalty, b.sampling.frequency_penalty);
+  EXPECT_EQ(a.sampling.logit_bias, b.sampling.logit_bias);
+  EXPECT_EQ(a.sampling.prompt_logprobs, b.sampling.prompt_logprobs);
   EXPECT_EQ(a.sampling.seed, b.sampling.seed);
   EXPECT_EQ(a.sampling.max_tokens, b.sampling.max_tokens);
   EXPECT_EQ(a.sampling.min_tokens, b.sampling.min_tokens);
@@ -117,6 +125,8 @@ TEST(GenerationJson, ResultRoundTrip) {
   result.error = Reject(Reason::kDigestMismatch, "part l3: expected \"a\"\nfound b");
   result.usage = {1, 2, 3, 4, 5, 6};
   result.handoffs.push_back({"id", 16, 3, 1LL << 40, 5, 0.1, 0.2, "shm", true, "r", "m"});
+  result.prompt_scores = {{-0.1F, 3, {{1, -0.05F}, {2, -std::numeric_limits<float>::infinity()}}},
+                          {-2.0F, 1, {}}};
   const std::string line = EncodeResult(result);
   ASSERT_EQ(line.find('\n'), line.size() - 1);
   const auto decoded = DecodeLine(line.substr(0, line.size() - 1));
@@ -128,6 +138,12 @@ TEST(GenerationJson, ResultRoundTrip) {
   EXPECT_EQ(out.error.code(), result.error.code());
   EXPECT_EQ(ReasonOf(out.error), Reason::kDigestMismatch);
   EXPECT_EQ(UsageOf(out.usage), UsageOf(result.usage));
+  ASSERT_EQ(out.prompt_scores.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(out.prompt_scores[i].logprob, result.prompt_scores[i].logprob);
+    EXPECT_EQ(out.prompt_scores[i].rank, result.prompt_scores[i].rank);
+    EXPECT_EQ(out.prompt_scores[i].top, result.prompt_scores[i].top);
+  }
   ASSERT_EQ(out.handoffs.size(), 1u);
   EXPECT_EQ(HandoffToJson(out.handoffs[0]), HandoffToJson(result.handoffs[0]));
 }

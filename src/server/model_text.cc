@@ -58,6 +58,8 @@ class Impl final : public ModelText {
     options.add_generation_prompt = chat.add_generation_prompt;
     options.continue_final_message = chat.continue_final_message;
     options.extra = chat.extra;
+    options.tools = chat.tools;
+    options.documents = chat.documents;
     const std::time_t now = std::time(nullptr);
     std::tm local{};
     if (localtime_r(&now, &local) != nullptr) options.now = local;
@@ -90,9 +92,8 @@ RequestDefaults ToDefaults(const GenerationDefaults& model, bool neutral) {
   RequestDefaults defaults;
   defaults.eos_token_ids = model.eos_token_ids;
   if (neutral) return defaults;
+  // do_sample is not looked at, as in vLLM: temperature alone decides.
   defaults.temperature = model.temperature.value_or(defaults.temperature);
-  // A file that asks for greedy decoding means it, whatever temperature stands beside.
-  if (model.do_sample.has_value() && !*model.do_sample) defaults.temperature = 0;
   defaults.top_k = model.top_k.value_or(defaults.top_k);
   defaults.top_p = model.top_p.value_or(defaults.top_p);
   defaults.min_p = model.min_p.value_or(defaults.min_p);

@@ -171,7 +171,9 @@ void RemoteCall::Send(const WorkerTable::DecodePick& pick) {
   epoch_ = pick.epoch;
   fingerprint_ = pick.fingerprint;
   request_.prefill_endpoint.clear();
-  if (HandoffBoundary(static_cast<int64_t>(request_.prompt.size())) > 0) {
+  // Scores of the prompt need its logits, which only the worker that computes it has.
+  if (HandoffBoundary(static_cast<int64_t>(request_.prompt.size())) > 0 &&
+      request_.sampling.prompt_logprobs < 0) {
     if (auto prefill = shared_->table->PickPrefill(pick.worker, prefill_name_)) {
       prefill_ = prefill->worker;
       request_.prefill_endpoint = prefill->endpoint;

@@ -17,6 +17,10 @@ constexpr std::string_view kSupportedBoth[] = {
     "top_p",
     "min_p",
     "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "prompt_logprobs",
     "seed",
     "max_tokens",
     "max_completion_tokens",
@@ -33,8 +37,14 @@ constexpr std::string_view kSupportedBoth[] = {
     "logprobs",
 };
 constexpr std::string_view kSupportedCompletions[] = {"prompt", "echo"};
-constexpr std::string_view kSupportedChat[] = {"messages", "top_logprobs", "chat_template_kwargs",
-                                               "add_generation_prompt", "continue_final_message"};
+constexpr std::string_view kSupportedChat[] = {"messages",
+                                               "top_logprobs",
+                                               "chat_template_kwargs",
+                                               "add_generation_prompt",
+                                               "continue_final_message",
+                                               "tools",
+                                               "tool_choice",
+                                               "documents"};
 
 // Bookkeeping of the client's that cannot change the answer.
 constexpr std::string_view kIgnored[] = {
@@ -54,17 +64,17 @@ struct Refused {
   std::string_view remedy;
 };
 constexpr Refused kRefused[] = {
-    {"tools", "describe the tools in a system message"},
-    {"tool_choice", "leave it out or send \"none\""},
+    {"tools", "only /v1/chat/completions knows it"},
+    {"tool_choice", "only /v1/chat/completions knows it"},
+    {"documents", "only /v1/chat/completions knows it"},
     {"functions", "describe the functions in a system message"},
     {"function_call", "leave it out or send \"none\""},
-    {"response_format", "leave it out or send {\"type\": \"text\"}"},
-    {"logit_bias", "leave it out"},
-    {"presence_penalty", "send 0, or use repetition_penalty"},
-    {"frequency_penalty", "send 0, or use repetition_penalty"},
+    {"response_format",
+     "answers are not constrained to a format; leave it out or send {\"type\": \"text\"}, ask for "
+     "the "
+     "format in a message and check the answer"},
     {"best_of", "use n and choose among the answers"},
     {"suffix", "leave it out"},
-    {"prompt_logprobs", "leave it out"},
     {"allowed_token_ids", "leave it out"},
     {"bad_words", "use stop to end at a word"},
     {"truncate_prompt_tokens", "shorten the prompt"},
@@ -77,7 +87,6 @@ constexpr Refused kRefused[] = {
     {"use_beam_search", "use n with a temperature"},
     {"length_penalty", "leave it out"},
     {"chat_template", "start the server with --chat-template"},
-    {"documents", "put the documents into a message"},
     {"audio", "only text is served"},
     {"modalities", "only [\"text\"] is served"},
     {"prediction", "leave it out"},

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "server/cat.h"
+#include "server/chat_messages.h"
 #include "server/field_reader.h"
 #include "server/request_fields.h"
 
@@ -15,7 +18,7 @@ constexpr size_t kSaltBytesMax = 1024;
 constexpr size_t kStopCountMax = 16;
 constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kStopIdsMax = 256;
-constexpr size_t kMessagesMax = 4096;
+constexpr size_t kBiasesMax = 1024;
 
 // The key whose value begins at or just before `offset`, for messages about unparsable values.
 std::string KeyBefore(std::string_view text, size_t offset) {
@@ -47,6 +50,49 @@ size_t FindBareToken(std::string_view text) {
   return std::string_view::npos;
 }
 
+// {"token id": bias}.
+void ReadBias(const RequestContext& context,
+              FieldReader* r,
+              std::vector<std::pair<TokenId, float>>* out) {
+  const OrderedJson* bias = r->Find("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object() || bias->size() > kBiasesMax) {
+    return r->FailType("logit_bias",
+                       Cat("an object of at most ", kBiasesMax, " token ids with their bias"),
+                       *bias);
+  }
+  for (const auto& [key, value] : bias->items()) {
+    uint32_t id = 0;
+    const auto [end, bad] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (bad != std::errc() || end != key.data() + key.size() || id >= context.vocab_size) {
+      return r->Fail(BadRequest(Cat("logit_bias must name token ids in [0, ",
+                                    context.vocab_size - 1, "], got ", ShowJson(OrderedJson(key))),
+                                "logit_bias"));
+    }
+    if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100)) {
+      return r->Fail(BadRequest(Cat("logit_bias of token ", id,
+                                    " must be a number in [-100, 100], got ", ShowJson(value)),
+                                "logit_bias"));
+    }
+    out->emplace_back(id, static_cast<float>(value.get<double>()));
+  }
+  std::sort(out->begin(), out->end());
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (std::adjacent_find(out->begin(), out->end(), same) != out->end())
+    r->Fail(BadRequest("logit_bias names a token twice", "logit_bias"));
+}
+
+// vLLM's rule: what a stream cannot carry is refused, not dropped.
+void ReadPromptLogprobs(const RequestContext& context, FieldReader* r, GenerationParams* p) {
+  const auto k = r->Int("prompt_logprobs", 0, context.logprobs_max);
+  if (!k.has_value()) return;
+  if (p->stream) {
+    r->Fail(BadRequest("prompt_logprobs are not available in a stream; send stream: false",
+                       "prompt_logprobs"));
+  }
+  p->prompt_logprobs = p->sampling.prompt_logprobs = static_cast<int32_t>(*k);
+}
+
 void ReadSampling(const RequestContext& context, FieldReader* r, GenerationParams* p) {
   const RequestDefaults& d = *context.defaults;
   engine::SamplingParams& s = p->sampling;
@@ -56,6 +102,9 @@ void ReadSampling(const RequestContext& context, FieldReader* r, GenerationParam
   s.min_p = r->Number("min_p", {0, 1}).value_or(d.min_p);
   s.repetition_penalty =
       r->Number("repetition_penalty", {0, 100, true}).value_or(d.repetition_penalty);
+  s.presence_penalty = r->Number("presence_penalty", {-2, 2}).value_or(0);
+  s.frequency_penalty = r->Number("frequency_penalty", {-2, 2}).value_or(0);
+  ReadBias(context, r, &s.logit_bias);
   if (const auto seed = r->Int("seed", INT64_MIN, INT64_MAX)) {
     p->seed = static_cast<uint64_t>(*seed);
   }
@@ -97,6 +146,7 @@ void ReadCommon(const RequestContext& context, FieldReader* r, GenerationParams*
   p->debug = r->Bool("baton_debug").value_or(false);
   p->cache_salt = r->String("cache_salt", kSaltBytesMax).value_or("");
   ReadSampling(context, r, p);
+  ReadPromptLogprobs(context, r, p);
 }
 
 std::optional<ApiError> ReadPrompt(const OrderedJson& value,
@@ -146,59 +196,6 @@ std::optional<ApiError> ReadPrompts(const OrderedJson& body,
   return std::nullopt;
 }
 
-// Content given as a list of parts becomes one string, which is what text templates expect.
-std::optional<ApiError> FlattenContent(size_t index, OrderedJson* message) {
-  const std::string name = Cat("messages[", index, "].content");
-  const auto it = message->find("content");
-  if (it == message->end() || it->is_null() || it->is_string()) {
-    if (it != message->end() && it->is_string()) return std::nullopt;
-    return BadRequest(Cat(name, " must be a string or a list of text parts, got null"), "messages");
-  }
-  if (!it->is_array()) {
-    return BadRequest(Cat(name, " must be a string or a list of text parts, got ", ShowJson(*it)),
-                      "messages");
-  }
-  std::string text;
-  for (const OrderedJson& part : *it) {
-    const bool ok = part.is_object() && part.value("type", OrderedJson()) == "text" &&
-                    part.contains("text") && part["text"].is_string();
-    if (!ok) {
-      return BadRequest(Cat(name, " holds ", ShowJson(part),
-                            "; only parts {\"type\": \"text\", \"text\": ...} are supported"),
-                        "messages");
-    }
-    if (!text.empty()) text += "\n";
-    text += part["text"].get<std::string>();
-  }
-  *it = std::move(text);
-  return std::nullopt;
-}
-
-std::optional<ApiError> CheckMessages(OrderedJson* messages) {
-  if (!messages->is_array() || messages->empty() || messages->size() > kMessagesMax) {
-    return BadRequest(Cat("messages must be a list of 1 to ", kMessagesMax,
-                          " objects {\"role\", \"content\"}, got ", ShowJson(*messages)),
-                      "messages");
-  }
-  for (size_t i = 0; i < messages->size(); ++i) {
-    OrderedJson& message = (*messages)[i];
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
-        message["role"].get_ref<const std::string&>().empty()) {
-      return BadRequest(
-          Cat("messages[", i, "] must be an object with a role such as \"user\", got ",
-              ShowJson(message)),
-          "messages");
-    }
-    if (message.contains("tool_calls") && !message["tool_calls"].is_null() &&
-        !message["tool_calls"].empty()) {
-      return BadRequest(
-          Cat("messages[", i, "].tool_calls is not supported; write the call as text"), "messages");
-    }
-    if (auto error = FlattenContent(i, &message)) return error;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<ApiError> ParseBody(std::string_view text, OrderedJson* out) {
@@ -234,7 +231,11 @@ std::optional<ApiError> ParseCompletion(const OrderedJson& body,
   p.add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
   p.echo = reader.Bool("echo").value_or(false);
   if (p.echo && p.sampling.logprobs >= 0) {
-    reader.Fail(BadRequest("echo with logprobs is not supported; leave one of them out", "echo"));
+    if (p.stream) {
+      reader.Fail(BadRequest("echo with logprobs is not available in a stream; send stream: false",
+                             "echo"));
+    }
+    p.sampling.prompt_logprobs = std::max(p.sampling.prompt_logprobs, p.sampling.logprobs);
   }
   if (reader.failed()) return reader.error();
   if (auto error = ReadPrompts(body, context, &out->prompts)) return error;
@@ -262,6 +263,7 @@ std::optional<ApiError> ParseRender(const OrderedJson& body, ChatRender* out) {
     if (!extra->is_object()) reader.FailType("chat_template_kwargs", "an object", *extra);
     out->extra = *extra;
   }
+  ReadTools(&reader, out);
   const OrderedJson* messages = reader.Find("messages");
   if (messages == nullptr) {
     reader.Fail(
@@ -310,6 +312,9 @@ std::optional<ApiError> FitToContext(const GenerationParams& params,
                       params.max_tokens_name);
   }
   sampling->max_tokens = params.max_tokens.value_or(std::min(default_max_tokens, room));
+  // As in vLLM, the model's own limit holds for every request.
+  if (const auto limit = context.defaults->max_new_tokens)
+    sampling->max_tokens = std::min(sampling->max_tokens, *limit);
   if (sampling->min_tokens > sampling->max_tokens) {
     return BadRequest(Cat("min_tokens must be an integer in [0, max_tokens = ",
                           sampling->max_tokens, "], got ", sampling->min_tokens),

@@ -44,6 +44,7 @@ struct GenerationParams {
   bool return_token_ids = false;
   bool debug = false;  // "baton_debug"
   bool echo = false;
+  int32_t prompt_logprobs = -1;  // k >= 0: "prompt_logprobs" in the answer
   std::string cache_salt;
 };
 

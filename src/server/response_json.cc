@@ -8,6 +8,7 @@
 namespace baton::server {
 namespace {
 
+using engine::PromptScore;
 using engine::TokenEvent;
 
 // JSON knows no infinity; vLLM's floor for masked tokens.
@@ -51,29 +52,84 @@ Json BytesJson(std::string_view bytes) {
   return list;
 }
 
-Json CompletionLogprobs(const TextFrontend& text, const ChoicePiece& piece) {
-  Json tokens = Json::array();
-  Json logprobs = Json::array();
-  Json tops = Json::array();
-  Json offsets = Json::array();
-  int64_t offset = piece.text_offset;
-  for (const TokenEvent& event : piece.events) {
-    std::string shown = TokenText(text, event.token);
-    Json top = Json::object();
-    for (const auto& [id, logprob] : event.top) {
-      top.emplace(TokenText(text, id), FiniteLogprob(logprob));
-    }
-    top.emplace(shown, FiniteLogprob(event.logprob));
-    offsets.push_back(offset);
-    offset += CodePoints(text.TokenBytes(event.token));
-    tokens.push_back(std::move(shown));
-    logprobs.push_back(FiniteLogprob(event.logprob));
-    tops.push_back(std::move(top));
+// The four parallel lists of a completion's "logprobs".
+class LogprobLists {
+ public:
+  LogprobLists(const TextFrontend& text, int64_t offset) : text_(text), offset_(offset) {}
+
+  void Add(TokenId id, float logprob, std::span<const std::pair<TokenId, float>> top) {
+    std::string shown = TokenText(text_, id);
+    Json tops = Json::object();
+    for (const auto& [other, value] : top)
+      tops.emplace(TokenText(text_, other), FiniteLogprob(value));
+    tops.emplace(shown, FiniteLogprob(logprob));
+    Append(id, std::move(shown), FiniteLogprob(logprob), std::move(tops));
   }
-  return Json{{"text_offset", std::move(offsets)},
-              {"token_logprobs", std::move(logprobs)},
-              {"tokens", std::move(tokens)},
-              {"top_logprobs", std::move(tops)}};
+  // The first token of a prompt: nothing says how likely it was.
+  void AddUnknown(TokenId id) { Append(id, TokenText(text_, id), Json(), Json()); }
+
+  Json Take() {
+    return Json{{"text_offset", std::move(offsets_)},
+                {"token_logprobs", std::move(logprobs_)},
+                {"tokens", std::move(tokens_)},
+                {"top_logprobs", std::move(tops_)}};
+  }
+
+ private:
+  void Append(TokenId id, std::string shown, Json logprob, Json tops) {
+    offsets_.push_back(offset_);
+    offset_ += CodePoints(text_.TokenBytes(id));
+    tokens_.push_back(std::move(shown));
+    logprobs_.push_back(std::move(logprob));
+    tops_.push_back(std::move(tops));
+  }
+
+  const TextFrontend& text_;
+  int64_t offset_;
+  Json tokens_ = Json::array();
+  Json logprobs_ = Json::array();
+  Json tops_ = Json::array();
+  Json offsets_ = Json::array();
+};
+
+Json CompletionLogprobs(const AnswerInfo& info,
+                        const TextFrontend& text,
+                        const ChoicePiece& piece) {
+  const bool echo = info.echo && piece.scores != nullptr;
+  LogprobLists lists(text, echo ? 0 : piece.text_offset);
+  if (echo) {
+    lists.AddUnknown(piece.prompt->front());
+    for (size_t i = 0; i < piece.scores->size(); ++i) {
+      const PromptScore& score = (*piece.scores)[i];
+      const size_t shown =
+          std::min<size_t>(score.top.size(), static_cast<size_t>(info.top_logprobs));
+      lists.Add((*piece.prompt)[i + 1], score.logprob, std::span(score.top).first(shown));
+    }
+  }
+  for (const TokenEvent& event : piece.events) lists.Add(event.token, event.logprob, event.top);
+  return lists.Take();
+}
+
+// [null, {"id": {"logprob", "rank", "decoded_token"}, ...}, ...]: the k most likely and the token
+// itself, as vLLM has it.
+Json PromptLogprobs(const AnswerInfo& info, const TextFrontend& text, const ChoicePiece& piece) {
+  Json list = Json::array({nullptr});
+  for (size_t i = 0; i < piece.scores->size(); ++i) {
+    const PromptScore& score = (*piece.scores)[i];
+    Json entry = Json::object();
+    const auto add = [&](TokenId id, float logprob, int64_t rank) {
+      entry.emplace(std::to_string(id), Json{{"logprob", FiniteLogprob(logprob)},
+                                             {"rank", rank},
+                                             {"decoded_token", TokenText(text, id)}});
+    };
+    add((*piece.prompt)[i + 1], score.logprob, score.rank);
+    const size_t shown =
+        std::min<size_t>(score.top.size(), static_cast<size_t>(info.prompt_logprobs));
+    for (size_t j = 0; j < shown; ++j)
+      add(score.top[j].first, score.top[j].second, static_cast<int64_t>(j) + 1);
+    list.push_back(std::move(entry));
+  }
+  return list;
 }
 
 Json TokenLogprob(const TextFrontend& text, TokenId id, float logprob) {
@@ -123,13 +179,16 @@ Json ChoiceJson(const AnswerInfo& info,
     choice["text"] = piece.text;
   }
   if (info.logprobs && !(chunk && piece.events.empty())) {
-    choice["logprobs"] = info.chat ? ChatLogprobs(text, piece) : CompletionLogprobs(text, piece);
+    choice["logprobs"] =
+        info.chat ? ChatLogprobs(text, piece) : CompletionLogprobs(info, text, piece);
   }
   if (!chunk || piece.finish_reason.has_value()) choice["stop_reason"] = piece.stop_reason;
   if (info.return_token_ids) {
     choice["token_ids"] = TokenIdsJson(piece.events);
     if (!info.chat && (!chunk || piece.first)) choice["prompt_token_ids"] = *piece.prompt;
   }
+  if (!info.chat && info.prompt_logprobs >= 0 && piece.scores != nullptr)
+    choice["prompt_logprobs"] = PromptLogprobs(info, text, piece);
   if (!piece.baton.is_null()) choice["baton"] = piece.baton;
   return choice;
 }
@@ -168,6 +227,8 @@ Json AnswerJson(const AnswerInfo& info,
   json["choices"] = std::move(list);
   json["usage"] = UsageJson(usage);
   if (info.chat && info.return_token_ids) json["prompt_token_ids"] = *choices.front().prompt;
+  if (info.chat && info.prompt_logprobs >= 0 && choices.front().scores != nullptr)
+    json["prompt_logprobs"] = PromptLogprobs(info, text, choices.front());
   if (choices.size() == 1 && !choices.front().baton.is_null())
     json["baton"] = choices.front().baton;
   return json;

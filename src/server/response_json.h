@@ -24,6 +24,9 @@ struct AnswerInfo {
   int64_t created = 0;  // Unix seconds, for display
   bool return_token_ids = false;
   bool logprobs = false;
+  int32_t top_logprobs = 0;      // how many to show of each token of an echo
+  bool echo = false;             // completions: logprobs speak of the prompt, too
+  int32_t prompt_logprobs = -1;  // k >= 0: how many to show of each prompt token
 };
 
 // A piece of one choice: a chunk of a stream, or all of it.
@@ -36,7 +39,9 @@ struct ChoicePiece {
   std::optional<std::string> finish_reason;
   Json stop_reason;                              // null, stop string or stop token id
   Json baton;                                    // null or the debug object
-  const std::vector<TokenId>* prompt = nullptr;  // for return_token_ids
+  const std::vector<TokenId>* prompt = nullptr;  // for return_token_ids and prompt scores
+  // Of prompt tokens 1, 2, ...; null where nobody asked.
+  const std::vector<engine::PromptScore>* scores = nullptr;
 };
 
 struct UsageTotals {

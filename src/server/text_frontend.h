@@ -41,8 +41,10 @@ struct RequestDefaults {
 };
 
 struct ChatRender {
-  OrderedJson messages;  // list of {role, content, ...}
-  OrderedJson extra;     // chat_template_kwargs, object or null
+  OrderedJson messages;   // list of {role, content, ...}
+  OrderedJson extra;      // chat_template_kwargs, object or null
+  OrderedJson tools;      // list or null
+  OrderedJson documents;  // list or null
   bool add_generation_prompt = true;
   bool continue_final_message = false;
 };

@@ -128,10 +128,6 @@ StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& dir,
   }
   defaults.eos_token_ids.assign(eos.begin(), eos.end());
 
-  if (const Json* sample = generation.Find("do_sample")) {
-    if (!sample->is_boolean()) return generation.Error("do_sample", "must be true or false");
-    defaults.do_sample = sample->get<bool>();
-  }
   BATON_RETURN_IF_ERROR(
       ReadNumber(generation, "temperature", {0, 100}, &defaults.temperature));
   BATON_RETURN_IF_ERROR(ReadInteger(generation, "top_k", -1, &defaults.top_k));

@@ -20,8 +20,8 @@ struct GenerationDefaults {
   std::vector<TokenId> eos_token_ids;
   std::optional<TokenId> bos_token_id;
   std::optional<TokenId> pad_token_id;
-  // Request defaults, from generation_config.json only. Absent means the server's own default.
-  std::optional<bool> do_sample;
+  // Request defaults, from generation_config.json only: the keys that vLLM takes. Absent means the
+  // server's own default. Other keys (do_sample, no_repeat_ngram_size, ...) change nothing.
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
   std::optional<double> top_p;

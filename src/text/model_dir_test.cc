@@ -41,7 +41,6 @@ TEST_F(ModelDir, EosIsTheUnionOfAllSources) {
   EXPECT_EQ(got->eos_token_ids, (std::vector<TokenId>{2, 5, 7, 9}));
   EXPECT_EQ(got->bos_token_id, 4u);
   EXPECT_EQ(got->pad_token_id, 3u);
-  EXPECT_EQ(got->do_sample, true);
   EXPECT_EQ(got->temperature, 0.6);
   EXPECT_EQ(got->top_k, 20);
   EXPECT_EQ(got->top_p, 0.95);
@@ -64,7 +63,7 @@ TEST_F(ModelDir, WrongValuesAreRefusedByFileAndKey) {
   for (const char* bad :
        {R"({"eos_token_id": "x"})", R"({"eos_token_id": [1, -2]})", R"({"eos_token_id": 1.5})",
         R"({"temperature": "hot"})", R"({"top_p": 1.5})", R"({"top_k": 2.5})",
-        R"({"repetition_penalty": 0})", R"({"max_new_tokens": 0})", R"({"do_sample": 1})", "[]"}) {
+        R"({"repetition_penalty": 0})", R"({"max_new_tokens": 0})", "[]"}) {
     Write("generation_config.json", bad);
     const auto got = ReadGenerationDefaults(dir_, nullptr);
     ASSERT_FALSE(got.ok()) << bad;

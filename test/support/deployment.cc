@@ -87,6 +87,11 @@ void Collector::WaitForTokens(size_t n) {
   while (events_.size() < n && !result_.has_value()) cv_.Wait(&mu_);
 }
 
+std::vector<engine::TokenEvent> Collector::events() {
+  MutexLock lock(&mu_);
+  return events_;
+}
+
 std::vector<TokenId> Collector::tokens() {
   MutexLock lock(&mu_);
   std::vector<TokenId> out;

@@ -27,6 +27,7 @@ class Collector final : public engine::GenerationSink {
   // Blocks until at least n tokens have arrived or the request has ended.
   void WaitForTokens(size_t n);
   std::vector<TokenId> tokens();
+  std::vector<engine::TokenEvent> events();
   Sha256 logits_hash();
   bool finished();
 
