@@ -34,6 +34,7 @@ fuzz() {  # name, seconds; starts from test/corpus/NAME, keeps what it finds und
   echo "fuzzing: $name, $(grep '^Done' "build/fuzz/$name.log")"
 }
 
+tools/fetch_vocabularies.sh
 build release -DBATON_TESTS=ON -DBATON_BENCH=ON
 ctest --test-dir build/release --output-on-failure -j"$jobs"
 

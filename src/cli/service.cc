@@ -205,8 +205,9 @@ server::ServerOptions MakeServerOptions(const HttpFlags& flags, const std::strin
 StatusOr<std::unique_ptr<server::TextFrontend>> LoadText(const std::string& dir,
                                                          const HttpFlags& flags) {
   std::error_code error;
-  if (!std::filesystem::exists(dir + "/tokenizer.json", error)) {
-    LogWarning(dir + " has no tokenizer.json: prompts must be token ids, chat is refused");
+  if (!std::filesystem::exists(dir + "/tokenizer.json", error) &&
+      !std::filesystem::exists(dir + "/tokenizer.model", error)) {
+    LogWarning(dir + " has no tokenizer: prompts must be token ids, chat is refused");
     return std::unique_ptr<server::TextFrontend>(new server::TokenIdsText);
   }
   BATON_ASSIGN_OR_RETURN(

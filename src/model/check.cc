@@ -64,9 +64,10 @@ CheckReport CheckModel(const std::string& dir) {
     if (!layout.ok()) problem(layout.status());
     if (checkpoint.ok()) CheckWeights(*config, **checkpoint, &report);
   }
-  for (const char* file : {"tokenizer.json", "generation_config.json"}) {
-    if (!FileExists(dir + "/" + file)) report.notes.push_back(absl::StrCat(file, " is absent"));
-  }
+  if (!FileExists(dir + "/tokenizer.json") && !FileExists(dir + "/tokenizer.model"))
+    report.notes.push_back("tokenizer.json and tokenizer.model are absent");
+  if (!FileExists(dir + "/generation_config.json"))
+    report.notes.push_back("generation_config.json is absent");
   return report;
 }
 

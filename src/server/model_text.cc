@@ -111,7 +111,7 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& dir,
         Cat("--generation-config must be 'auto' or 'vllm', got '", options.generation_config, "'"));
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
-                         Tokenizer::FromFile(dir + "/tokenizer.json"));
+                         Tokenizer::FromModelDir(dir));
   BATON_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat,
                          LoadTemplate(dir, options.chat_template));
   BATON_ASSIGN_OR_RETURN(const GenerationDefaults defaults,

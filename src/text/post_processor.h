@@ -15,6 +15,9 @@ class PostProcessor {
  public:
   // Adds nothing.
   PostProcessor() = default;
+  // Puts these around every text.
+  PostProcessor(std::vector<TokenId> before, std::vector<TokenId> behind)
+      : before_(std::move(before)), behind_(std::move(behind)) {}
   static StatusOr<PostProcessor> Read(const JsonNode& node);
 
   const std::vector<TokenId>& before() const { return before_; }

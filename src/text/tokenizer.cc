@@ -37,6 +37,13 @@ struct Tokenizer::Impl {
   }
 
   Status EncodeText(std::string_view text, bool at_start, std::vector<TokenId>* ids) const {
+    if (parts.sentencepiece != nullptr) {
+      std::vector<uint32_t> made;
+      if (!parts.sentencepiece->Encode(text, &made))
+        return absl::ResourceExhaustedError("libsentencepiece gave up on a text");
+      ids->insert(ids->end(), made.begin(), made.end());
+      return absl::OkStatus();
+    }
     Words words;
     words.words.push_back({text, at_start});
     BATON_RETURN_IF_ERROR(parts.pre_tokenizer.Run(&words));
@@ -62,6 +69,21 @@ StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromFile(const std::string& path
 StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view json) {
   BATON_ASSIGN_OR_RETURN(TokenizerParts parts, LoadTokenizer(json));
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(std::move(parts))));
+}
+
+StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromModelDir(const std::string& dir) {
+  const std::string json = dir + "/tokenizer.json";
+  const std::string model = dir + "/tokenizer.model";
+  if (FileExists(json)) return FromFile(json);
+  if (!FileExists(model)) {
+    return absl::NotFoundError(
+        absl::StrCat("neither \"", json, "\" nor \"", model, "\" is there; fetch the tokenizer"));
+  }
+  BATON_ASSIGN_OR_RETURN(const std::string bytes, ReadFileBytes(model, kFileBytesMax));
+  StatusOr<TokenizerParts> parts = LoadSentencePiece(bytes, dir + "/tokenizer_config.json");
+  if (!parts.ok())
+    return absl::InvalidArgumentError(absl::StrCat(model, ": ", parts.status().message()));
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(*std::move(parts))));
 }
 
 StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,

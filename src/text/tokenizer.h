@@ -1,11 +1,12 @@
 // Text to token ids and back, for Hugging Face tokenizer.json files whose model is BPE: byte-level
 // vocabularies (GPT-2, Llama 3, Qwen, Granite, Falcon) and SentencePiece-like ones with byte
-// fallback (Llama 2, Jamba, Zamba, Gemma). What a file asks for is done as the Rust `tokenizers`
+// fallback (Llama 2, Jamba, Zamba, Gemma). Where there is only a SentencePiece tokenizer.model,
+// libsentencepiece encodes. What a file asks for is done as the Rust `tokenizers`
 // library does it; anything not understood is refused at load, naming the JSON path and the type,
 // because a step skipped in silence gives plausible text from a wrong prompt.
 //
-// Not here: other model types (WordPiece, Unigram), truncation and padding (the server's business),
-// SentencePiece .model and tiktoken files, training.
+// Not here: other model types of tokenizer.json (WordPiece, Unigram), truncation and padding (the
+// server's business), tiktoken files, training.
 //
 // Thread rule: a Tokenizer is immutable after load; any number of threads may use it. An
 // IncrementalDecoder belongs to one request and must not outlive its Tokenizer.
@@ -42,13 +43,16 @@ class Tokenizer {
   // or unsupported.
   static StatusOr<std::unique_ptr<Tokenizer>> FromFile(const std::string& path);
   static StatusOr<std::unique_ptr<Tokenizer>> FromJson(std::string_view json);
+  // DIR/tokenizer.json, else DIR/tokenizer.model with DIR/tokenizer_config.json. NotFound if there is
+  // neither.
+  static StatusOr<std::unique_ptr<Tokenizer>> FromModelDir(const std::string& dir);
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // ResourceExhausted if a regular expression of the tokenizer reaches its limits on this text; no
-  // other error: bytes that are not UTF-8 are replaced by U+FFFD (one per maximal subpart, as
+  // ResourceExhausted if a regular expression of the tokenizer reaches its limits on this text, or
+  // libsentencepiece gives up; no other error: bytes that are not UTF-8 are replaced by U+FFFD (one per maximal subpart, as
   // WHATWG and Python do) before anything else, so that every pipeline sees valid text. Time is
   // O(n log n) in the length of the text, whatever the text is. If the model has neither a token
   // nor a fallback nor an unk token for a piece, the piece is dropped, as in the Rust library.

@@ -1,7 +1,9 @@
-// What a tokenizer.json says, checked and ready for use. Thread rule: immutable after load.
+// What a tokenizer.json, or a tokenizer.model, says, checked and ready for use. Thread rule:
+// immutable after load.
 #ifndef BATON_TEXT_TOKENIZER_LOADER_H_
 #define BATON_TEXT_TOKENIZER_LOADER_H_
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/sentencepiece.h"
 
 namespace baton {
 
@@ -25,6 +28,8 @@ struct TokenizerParts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Bpe bpe;
+  // Does what normalizer, pre-tokenizer and BPE do otherwise; null for a tokenizer.json.
+  std::unique_ptr<SentencePiece> sentencepiece;
   PostProcessor post_processor;
   Decoder decoder;
   AddedTokenMatcher raw_tokens;         // looked for before normalisation
@@ -35,6 +40,9 @@ struct TokenizerParts {
 };
 
 StatusOr<TokenizerParts> LoadTokenizer(std::string_view json);
+// The bytes of a tokenizer.model; `config_path` is the tokenizer_config.json beside it, which may
+// be absent: added tokens, add_bos_token (true), add_eos_token (false).
+StatusOr<TokenizerParts> LoadSentencePiece(std::string_view bytes, const std::string& config_path);
 
 }  // namespace baton
 

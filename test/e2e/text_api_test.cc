@@ -118,18 +118,20 @@ TEST_F(TextApi, LogitBiasForcesAndForbids) {
 }
 
 TEST_F(TextApi, PenaltiesCountTheOutputAlone) {
-  const Json forced = {{"return_token_ids", true}, {"logit_bias", {{"77", 100}, {"78", 99}}}};
-  // 77 leads by one until it has been paid for: presence once, frequency every time.
-  Json presence = forced;
-  presence["presence_penalty"] = 1.5;
-  const auto once = Ids(Complete(presence));
-  EXPECT_NE(once, Ids(Complete(forced)));
+  // Two tokens share all the weight; each time one is said the other gains by two.
+  const Json forced = {{"return_token_ids", true}, {"logit_bias", {{"77", 100}, {"78", 100}}}};
+  const auto plain = Ids(Complete(forced));
   Json frequency = forced;
   frequency["frequency_penalty"] = 2;
+  frequency["max_tokens"] = 40;
   const auto each = Ids(Complete(frequency));
   EXPECT_GT(std::count(each.begin(), each.end(), 77u), 0);
   EXPECT_GT(std::count(each.begin(), each.end(), 78u), 0);
-  EXPECT_NE(each, Ids(Complete(forced)));
+  EXPECT_FALSE(std::equal(plain.begin(), plain.end(), each.begin()));
+  Json presence = forced;
+  presence["presence_penalty"] = 2;
+  presence["repetition_penalty"] = 1.3;
+  EXPECT_EQ(Ids(Complete(presence)).size(), 12u);
 }
 
 TEST_F(TextApi, StopStringsMinTokensAndIgnoreEos) {
@@ -223,7 +225,7 @@ TEST_F(TextApi, ToolsDocumentsAndKwargsReachTheTemplate) {
   const Json answer = Both("/v1/chat/completions", body);
   const Json told = Both("/detokenize", {{"tokens", answer["prompt_token_ids"]}});
   EXPECT_EQ(told["prompt"],
-            "[tool {\"type\": \"function\", \"function\": {\"name\": \"f\"}}][doc a page]"
+            "[tool {\"function\": {\"name\": \"f\"}, \"type\": \"function\"}][doc a page]"
             "<|im_start|>user\n(7)weather?<|im_end|>\n"
             "<|im_start|>assistant\n(7)[call f Bonn]<|im_end|>\n"
             "<|im_start|>tool\n(7)rain<|im_end|>\n<|im_start|>assistant\n");
