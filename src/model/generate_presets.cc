@@ -40,6 +40,14 @@ constexpr Preset kPresets[] = {
       "max_position_embeddings": 131072, "position_embedding_type": "nope",
       "embedding_multiplier": 12, "residual_multiplier": 0.22, "logits_scaling": 6,
       "rms_norm_eps": 1e-5, "tie_word_embeddings": true})"},
+    {"qwen3_5-100m", R"({
+      "model_type": "qwen3_5_text", "architectures": ["Qwen3_5ForCausalLM"],
+      "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
+      "full_attention_interval": 6, "num_attention_heads": 12, "num_key_value_heads": 4,
+      "head_dim": 64, "linear_num_key_heads": 6, "linear_num_value_heads": 12,
+      "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+      "partial_rotary_factor": 0.25, "rope_theta": 10000000, "vocab_size": 8192,
+      "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "tie_word_embeddings": true})"},
     {"tiny-bamba", R"({
       "model_type": "bamba", "hidden_size": 128, "intermediate_size": 208,
       "num_hidden_layers": 4, "attn_layer_indices": [1], "num_attention_heads": 4,
