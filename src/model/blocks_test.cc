@@ -233,8 +233,10 @@ TEST(Moe, RouterDecides) {
 
 #if BATON_COUNTS_ALLOCATIONS
 TEST(Forward, AllocatesNothingOnceWarm) {
-  for (const char* preset : {"tiny-granitemoehybrid", "tiny-jamba", "tiny-llama", "tiny-falcon_h1",
-                             "tiny-mamba", "tiny-nemotron_h", "tiny-zamba", "tiny-zamba2"}) {
+  for (const char* preset :
+       {"tiny-granitemoehybrid", "tiny-jamba", "tiny-llama", "tiny-falcon_h1", "tiny-mamba",
+        "tiny-nemotron_h", "tiny-zamba", "tiny-zamba2", "tiny-qwen3_next", "tiny-qwen3_5",
+        "tiny-qwen3_5_moe", "tiny-olmo_hybrid"}) {
     TempDir dir;
     ASSERT_TRUE(GenerateCheckpoint(*PresetConfig(preset), {}, dir.path(), nullptr).ok());
     const auto model = Model::Load(dir.path(), {});

@@ -28,9 +28,10 @@ void Prepare(const TempDir& dir, const char* preset, const std::string& changes 
 }
 
 TEST(Check, GoodModelsPass) {
-  for (const char* preset : {"tiny-bamba", "tiny-granitemoehybrid", "tiny-granite-dense",
-                             "tiny-jamba", "tiny-llama", "tiny-falcon_h1", "tiny-falcon_mamba",
-                             "tiny-mamba2", "tiny-nemotron_h", "tiny-zamba", "tiny-zamba2"}) {
+  for (const char* preset :
+       {"tiny-bamba", "tiny-granitemoehybrid", "tiny-granite-dense", "tiny-jamba", "tiny-llama",
+        "tiny-falcon_h1", "tiny-falcon_mamba", "tiny-mamba2", "tiny-nemotron_h", "tiny-zamba",
+        "tiny-zamba2", "tiny-qwen3_next", "tiny-qwen3_5", "tiny-qwen3_5_moe", "tiny-olmo_hybrid"}) {
     TempDir dir;
     Prepare(dir, preset);
     const CheckReport report = CheckModel(dir.path());

@@ -15,9 +15,10 @@ void RequireSilu(ConfigReader* reader) {
 
 AttentionConfig ParseAttention(ConfigReader* reader,
                                const ModelConfig& config,
-                               std::optional<int64_t> kv_fallback) {
+                               std::optional<int64_t> kv_fallback,
+                               int64_t heads_fallback) {
   AttentionConfig a;
-  a.heads = reader->Int({"num_attention_heads"}, 32, kHeadsRange);
+  a.heads = reader->Int({"num_attention_heads"}, heads_fallback, kHeadsRange);
   a.kv_heads = reader->Int({"num_key_value_heads"}, kv_fallback.value_or(a.heads), kHeadsRange);
   if (a.heads % a.kv_heads != 0) {
     reader->Fail(absl::StrCat("\"num_attention_heads\" (", a.heads,

@@ -8,10 +8,12 @@
 namespace baton::model {
 
 // num_attention_heads, num_key_value_heads, head_dim, attention_bias; scale = head_dim^-1/2, no
-// rotation. `kv_fallback` is the number of KV heads where the key is absent (nullopt: heads).
+// rotation. `kv_fallback` is the number of KV heads where the key is absent (nullopt: heads),
+// `heads_fallback` that of query heads.
 AttentionConfig ParseAttention(ConfigReader* reader,
                                const ModelConfig& config,
-                               std::optional<int64_t> kv_fallback);
+                               std::optional<int64_t> kv_fallback,
+                               int64_t heads_fallback = 32);
 // rope_theta, rope_scaling, or both inside rope_parameters. Rotates `share` of head_dim. `theta` is
 // the default where the key is absent.
 RopeConfig ParseRope(ConfigReader* reader, int64_t head_dim, double share, double theta = 10000.0);

@@ -30,7 +30,7 @@ void ParseOlmoHybrid(ConfigReader* reader, ModelConfig* config) {
   ParseDeltaLayers(reader, reader->Int({"num_hidden_layers"}, 32, kLayersRange), 4, config);
   const int64_t heads = reader->Int({"num_attention_heads"}, 30, kHeadsRange);
   if (config->CountMixers(Mixer::kAttention) > 0) {
-    config->attention = ParseAttention(reader, *config, std::nullopt);
+    config->attention = ParseAttention(reader, *config, std::nullopt, heads);
     config->attention->qk_norm = QkNorm::kAllHeads;
     if (Rotates(*reader))
       config->attention->rope = ParseRope(reader, config->attention->head_dim, 1.0);
