@@ -24,6 +24,7 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3_5_moe_text", ParseQwen35Moe, BindQwen35Moe},
     {"qwen3_5_text", ParseQwen35, BindQwen35},
     {"qwen3_next", ParseQwen3Next, BindQwen3Next},
+    {"recurrent_gemma", ParseRecurrentGemma, BindRecurrentGemma},
 };
 
 }  // namespace

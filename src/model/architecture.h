@@ -66,6 +66,8 @@ void ParseQwen35Moe(ConfigReader* reader, ModelConfig* config);
 void BindQwen35Moe(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseQwen3Next(ConfigReader* reader, ModelConfig* config);
 void BindQwen3Next(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseRecurrentGemma(ConfigReader* reader, ModelConfig* config);
+void BindRecurrentGemma(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 
 }  // namespace baton::model
 

@@ -140,7 +140,8 @@ void RunAttention(const Step& step, const AttentionLayer& layer, Rows x, Rows y,
         .q = q[row] + head * group * c.head_dim,
         .ldq = q_width,
         .out = out[row] + head * group * c.head_dim,
-        .ldo = q_width});
+        .ldo = q_width,
+        .window = c.window});
   });
   if (c.output_gate) {
     step.For(rows, q_width, [&](int64_t begin, int64_t end) {

@@ -81,6 +81,8 @@ void RequireUsed(ConfigReader* reader, const ModelConfig& config) {
               (config.CountMixers(Mixer::kLightning) > 0) == config.lightning.has_value());
   BATON_CHECK(!reader->ok() ||
               (config.CountMixers(Mixer::kGatedDelta) > 0) == config.gated_delta.has_value());
+  BATON_CHECK(!reader->ok() ||
+              (config.CountMixers(Mixer::kRgLru) > 0) == config.rg_lru.has_value());
   BATON_CHECK(!reader->ok() || (mlp == config.mlp.has_value() && moe == config.moe.has_value()));
 }
 
@@ -163,15 +165,16 @@ std::string CanonicalText(const ModelConfig& c) {
       "type=%s vocab=%d hidden=%d eps=%a tied=%d embed=%a residual=%a logits=%a\n", c.model_type,
       c.vocab_size, c.hidden_size, c.rms_norm_eps, c.tie_word_embeddings, c.embedding_multiplier,
       c.residual_multiplier, c.logits_divisor);
+  if (c.logits_soft_cap > 0) absl::StrAppendFormat(&out, "cap=%a\n", c.logits_soft_cap);
   for (const LayerConfig& l : c.layers)
     absl::StrAppendFormat(&out, "layer mixer=%d mlp=%d moe=%d attention=%d\n",
                           static_cast<int>(l.mixer), l.mlp, l.moe, l.attention);
   if (c.attention.has_value()) {
     const AttentionConfig& a = *c.attention;
-    absl::StrAppendFormat(&out,
-                          "attention q=%d kv=%d dim=%d scale=%a bias=%d qkn=%d gate=%d post=%d\n",
-                          a.heads, a.kv_heads, a.head_dim, a.scale, a.bias,
-                          static_cast<int>(a.qk_norm), a.output_gate, c.attention_post_norm);
+    absl::StrAppendFormat(
+        &out, "attention q=%d kv=%d dim=%d scale=%a bias=%d qkn=%d gate=%d post=%d window=%d\n",
+        a.heads, a.kv_heads, a.head_dim, a.scale, a.bias, static_cast<int>(a.qk_norm),
+        a.output_gate, c.attention_post_norm, a.window);
     if (a.input != 0 || a.key_multiplier != 1)
       absl::StrAppendFormat(&out, "attention input=%d key=%a\n", a.input, a.key_multiplier);
     if (a.rope.has_value()) {
@@ -203,6 +206,9 @@ std::string CanonicalText(const ModelConfig& c) {
                           c.short_conv->bias);
   if (c.lightning.has_value())
     absl::StrAppendFormat(&out, "lightning h=%d d=%d\n", c.lightning->heads, c.lightning->head_dim);
+  if (c.rg_lru.has_value())
+    absl::StrAppendFormat(&out, "rg_lru w=%d b=%d k=%d\n", c.rg_lru->width, c.rg_lru->blocks,
+                          c.rg_lru->conv_width);
   if (c.normed_residual.has_value()) {
     const NormedResidualConfig& r = *c.normed_residual;
     for (const ResidualShares& s : {r.attention, r.linear, r.ffn})

@@ -44,6 +44,7 @@ struct AttentionConfig {
   float key_multiplier = 1;  // of the keys, before the rotation
   QkNorm qk_norm = QkNorm::kNone;
   bool output_gate = false;  // output *= sigmoid(gate x)
+  int64_t window = 0;        // tokens a query sees including itself; 0: all
   std::optional<RopeConfig> rope;
 };
 
@@ -129,6 +130,15 @@ struct MlpForm {
   bool operator==(const MlpForm&) const = default;
 };
 
+// Real-gated linear recurrence over `width` channels.
+struct RgLruConfig {
+  int64_t width = 0;
+  int64_t blocks = 1;  // of the gates; divides width
+  int64_t conv_width = 4;
+
+  int64_t block_width() const { return width / blocks; }
+};
+
 // Lightning attention; keys and values are equally wide.
 struct LightningConfig {
   int64_t heads = 0;
@@ -178,6 +188,7 @@ enum class Mixer : uint8_t {
   kShortConv,
   kLightning,
   kGatedDelta,
+  kRgLru,
   kNone
 };
 
@@ -228,6 +239,7 @@ struct ModelConfig {
   float logits_divisor = 1;
   // Layers with attention norm what their blocks give instead of what they read.
   bool attention_post_norm = false;
+  float logits_soft_cap = 0;  // logits = cap * tanh(logits / cap); 0: none
   std::vector<TokenId> eos_token_ids;
   // Matrices may be stored in FP8 with scales per block; the fingerprint covers what they load as.
   std::optional<ScaleBlock> block_scales;
@@ -239,6 +251,7 @@ struct ModelConfig {
   std::optional<ShortConvConfig> short_conv;
   std::optional<LightningConfig> lightning;
   std::optional<GatedDeltaConfig> gated_delta;
+  std::optional<RgLruConfig> rg_lru;
   std::optional<MlpConfig> mlp;
   std::optional<MoeConfig> moe;
   // How layers are wired: at most one; without, by a plain residual.

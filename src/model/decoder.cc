@@ -92,6 +92,12 @@ size_t WeightBytes(const DecoderWeights& w) {
       const LightningWeights& a = *l.lightning;
       n += BytesOf(a.qkv) + BytesOf(a.gate) + BytesOf(a.out) + BytesOf({&a.norm});
     }
+    if (l.rg_lru.has_value()) {
+      const RgLruWeights& g = *l.rg_lru;
+      n += BytesOf(g.x) + BytesOf(g.y) + BytesOf(g.out) + BytesOf({&g.conv_w, &g.conv_b, &g.rate});
+      for (const auto* gate : {&g.input_gate, &g.decay_gate})
+        for (const Linear& block : *gate) n += BytesOf(block);
+    }
     if (l.short_conv.has_value()) {
       const ShortConvWeights& s = *l.short_conv;
       n += BytesOf(s.in) + BytesOf(s.out) + BytesOf({&s.conv_w, &s.conv_b});
@@ -156,10 +162,13 @@ Status Decoder::Validate(std::span<const BatchItem> batch, Workspace::Impl* work
                               parts_.layout.groups().size(), " groups"));
     }
     const int64_t blocks = BlocksFor(item.position + n);
-    for (const auto& table : item.blocks) {
+    for (size_t g = 0; g < item.blocks.size(); ++g) {
+      const auto& table = item.blocks[g];
+      const auto first =
+          static_cast<int64_t>(parts_.layout.FirstBlock(g, static_cast<uint64_t>(item.position)));
       if (static_cast<int64_t>(table.size()) < blocks)
         return bad(absl::StrCat(table.size(), " KV blocks given, ", blocks, " needed"));
-      for (int64_t b = 0; b < blocks; ++b)
+      for (int64_t b = first; b < blocks; ++b)
         if (table[b] == nullptr) return bad(absl::StrCat("KV block ", b, " is null"));
     }
     if (item.logits_mode != LogitsMode::kNone && item.logits == nullptr)
@@ -272,8 +281,14 @@ void Decoder::Logits(const Step& step, const Hidden& hidden) const {
     const Rows y{step.arena().Take(rows * c.vocab_size), c.vocab_size};
     RunLinear(step, {&head, Rows{hidden.x[first], hidden.x.stride}, rows, y});
     step.For(rows, c.vocab_size / 8, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        step.kernels().scale(y[r], scale, c.vocab_size, out[first + r]);
+      for (int64_t r = begin; r < end; ++r) {
+        float* to = out[first + r];
+        step.kernels().scale(y[r], scale, c.vocab_size, to);
+        if (c.logits_soft_cap <= 0) continue;
+        step.kernels().scale(to, 1.0f / c.logits_soft_cap, c.vocab_size, to);
+        step.kernels().apply(kernel::Function::kTanh, to, c.vocab_size, to);
+        step.kernels().scale(to, c.logits_soft_cap, c.vocab_size, to);
+      }
     });
   }
 }

@@ -45,6 +45,10 @@ float Quantile(const TensorRequest& tensor, double u) {
       return 1.0f + uniform(0.2);
     case TensorRole::kALog:  // decay rates from 1 to 16
       return kernel::Log(static_cast<float>(1 + 15 * u));
+    case TensorRole::kRgLru: {  // decay of 0.9 to 0.999 per token at a gate of 1 / 8
+      const float decay = static_cast<float>(0.9 + 0.099 * u);
+      return kernel::Log(1.0f / decay - 1.0f);
+    }
     case TensorRole::kDtBias: {
       // Steps from 0.001 to 0.1, evenly in the logarithm; softplus(bias) is the step.
       const float low = kernel::Log(0.001f), high = kernel::Log(0.1f);

@@ -96,7 +96,7 @@ constexpr Preset kPresets[] = {
       "layer_types": ["conv", "full_attention", "conv", "full_attention"],
       "num_attention_heads": 4, "num_key_value_heads": 2, "conv_L_cache": 3, "norm_eps": 1e-5,
       "vocab_size": 300, "max_position_embeddings": 4096, "rope_theta": 1e6})"},
-    {"tiny-lfm2-moe", R"({
+    {"tiny-lfm2_moe", R"({
       "model_type": "lfm2_moe", "hidden_size": 128, "intermediate_size": 200,
       "moe_intermediate_size": 72, "num_dense_layers": 1, "num_experts": 6,
       "num_experts_per_tok": 2, "num_hidden_layers": 4,
@@ -137,6 +137,11 @@ constexpr Preset kPresets[] = {
       "num_mem_blocks": 2, "use_shared_attention_adapter": true, "adapter_rank": 8,
       "use_mem_rope": true, "num_attention_heads": 4, "n_mamba_heads": 8, "mamba_d_state": 16,
       "mamba_ngroups": 2, "vocab_size": 300, "max_position_embeddings": 4096})"},
+    {"tiny-recurrent_gemma", R"({
+      "model_type": "recurrent_gemma", "hidden_size": 128, "intermediate_size": 416,
+      "num_hidden_layers": 5, "block_types": ["recurrent", "attention"],
+      "num_attention_heads": 4, "num_key_value_heads": 1, "lru_width": 160,
+      "attention_window_size": 40, "vocab_size": 300, "max_position_embeddings": 4096})"},
     {"tiny-llama", R"({
       "model_type": "llama", "hidden_size": 128, "intermediate_size": 208,
       "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,

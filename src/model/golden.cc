@@ -193,7 +193,12 @@ bool GoldenReport::Passed(const GoldenTolerance& tolerance) const {
 StatusOr<GoldenReport> RunGolden(const std::string& dir,
                                  const LoadOptions& options,
                                  ThreadPool* pool) {
-  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Load(dir, options));
+  BATON_ASSIGN_OR_RETURN(const ModelConfig config, ReadConfig(dir));
+  LoadOptions recorded = options;
+  // What was recorded of this type rotates all of a head; its published weights want the first
+  // half, as serving does.
+  if (config.model_type == "recurrent_gemma") recorded.rotate_all_dims = true;
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Load(dir, recorded));
   return RunGolden(dir, *model, pool);
 }
 

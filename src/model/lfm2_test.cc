@@ -75,13 +75,13 @@ TEST(Lfm2, OldSpellingsMeanTheSame) {
 }
 
 TEST(Lfm2Moe, ExpertsBeginAfterTheDenseLayers) {
-  const auto c = With("tiny-lfm2-moe", "{}");
+  const auto c = With("tiny-lfm2_moe", "{}");
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_TRUE(c->layers[0].mlp && !c->layers[0].moe && c->layers[1].moe && !c->layers[1].mlp);
   EXPECT_EQ(c->mlp->width, 200);  // not adjusted
   EXPECT_TRUE(c->moe->router == Router::kSigmoid && c->moe->correction && c->moe->renormalise);
-  EXPECT_FALSE(With("tiny-lfm2-moe", R"({"num_dense_layers":0})")->mlp.has_value());
-  EXPECT_FALSE(With("tiny-lfm2-moe", R"({"num_dense_layers":9})")->moe.has_value());
+  EXPECT_FALSE(With("tiny-lfm2_moe", R"({"num_dense_layers":0})")->mlp.has_value());
+  EXPECT_FALSE(With("tiny-lfm2_moe", R"({"num_dense_layers":9})")->moe.has_value());
 }
 
 TEST(Lfm2, BadLayersAreNamed) {

@@ -8,6 +8,7 @@
 #include "model/mamba1.h"
 #include "model/mamba2.h"
 #include "model/mixer.h"
+#include "model/rg_lru.h"
 #include "model/short_conv.h"
 #include "model/state_form.h"
 
@@ -35,6 +36,8 @@ std::unique_ptr<MixerBlock> MakeMixer(Mixer mixer,
       return MakeLightning(place, *weights.lightning);
     case Mixer::kGatedDelta:
       return MakeGatedDelta(place, *weights.gated_delta);
+    case Mixer::kRgLru:
+      return MakeRgLru(place, *weights.rg_lru);
   }
   return nullptr;
 }
@@ -63,6 +66,9 @@ void AddStateParts(Mixer mixer,
     case Mixer::kGatedDelta:
       AddGatedDeltaParts(*config.gated_delta, layer, spec);
       break;
+    case Mixer::kRgLru:
+      AddRgLruParts(*config.rg_lru, layer, spec);
+      break;
   }
 }
 
@@ -87,6 +93,8 @@ MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {
       return MixerCost{LightningCost(*config.lightning, config.hidden_size)};
     case Mixer::kGatedDelta:
       return MixerCost{GatedDeltaCost(*config.gated_delta, config.hidden_size)};
+    case Mixer::kRgLru:
+      return MixerCost{RgLruCost(*config.rg_lru, config.hidden_size)};
   }
   return {};
 }

@@ -6,7 +6,8 @@
 //           for a new sequence; advanced in place. A narrow state (state_form.h) needs
 //           slot_tail_bytes() behind it, of any content at first; on the grid it is of no account.
 //   blocks  per attention group, the physical base of each KV block (16 tokens, all layers of the
-//           group) covering positions [0, position + tokens).
+//           group) covering positions [0, position + tokens); those before
+//           layout().FirstBlock(g, position) are out of a window's sight and may be null.
 //
 // Canonical numerics: logits, state and KV are a function of (model, tokens) alone. How tokens are
 // split over calls, batch mates, row order and threads change no bit (docs/numerics.md).

@@ -70,7 +70,9 @@ StatusOr<Layout> BuildLayout(const ModelConfig& config,
   spec.numerics_tag = numerics_tag;
   spec.extra = ExtraOf(state);
   KvGroup group;
-  group.name = "full";
+  const bool windowed = config.attention.has_value() && config.attention->window > 0;
+  group.name = windowed ? "window" : "full";
+  if (windowed) group.window = static_cast<uint32_t>(config.attention->window);
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
     if (config.layers[i].attends()) group.layers.push_back(i);
     AddStateParts(config.layers[i].mixer, config, i, state, &spec);

@@ -19,8 +19,8 @@ inline constexpr char kSsmComponent[] = "ssm";      // Mamba-2 [H][N][P], Mamba-
 inline constexpr char kScaleComponent[] = "scale";  // bf16 [H][N], of each row of an e4m3 "ssm"
 
 // Recurrent layers in order, each "conv", "ssm" in `state`, and "scale" if that is e4m3; one KV
-// group "full" with every attention layer. `numerics_tag` is that of the same `state`. Fails where
-// sizes exceed the layout's bounds, and as CheckStateDType (state_form.h).
+// group with every attention layer, "full" or "window". `numerics_tag` is that of the same `state`.
+// Fails where sizes exceed the layout's bounds, and as CheckStateDType (state_form.h).
 StatusOr<Layout> BuildLayout(const ModelConfig& config,
                              const Sha256& numerics_tag,
                              kernel::StateDType state = kernel::StateDType::kF32);

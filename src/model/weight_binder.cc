@@ -174,6 +174,60 @@ void WeightBinder::NormPlusOne(const std::string& name, int64_t n, std::vector<f
   });
 }
 
+void WeightBinder::Vector(const std::string& name,
+                          int64_t n,
+                          TensorRole role,
+                          std::vector<float>* to,
+                          float (*map)(float)) {
+  Request(name, {n}, role)->consumers.push_back([to, map](const StoredTensor& tensor) {
+    *to = Widen(tensor);
+    for (float& v : *to) v = map(v);
+    return absl::OkStatus();
+  });
+}
+
+void WeightBinder::TransposedBlocks(const std::string& name,
+                                    int64_t blocks,
+                                    int64_t width,
+                                    std::vector<Linear>* to) {
+  Request(name, {blocks, width, width}, TensorRole::kLinear)
+      ->consumers.push_back([=](const StoredTensor& tensor) -> Status {
+        const DType dtype = KernelDType(tensor.dtype);
+        const int64_t size = static_cast<int64_t>(kernel::DTypeSize(dtype));
+        std::vector<std::byte> turned(static_cast<size_t>(width * width * size));
+        for (int64_t b = 0; b < blocks; ++b) {
+          const std::byte* block = tensor.bytes.data() + b * width * width * size;
+          for (int64_t in = 0; in < width; ++in) {
+            for (int64_t out = 0; out < width; ++out) {
+              std::memcpy(turned.data() + (out * width + in) * size,
+                          block + (in * width + out) * size, static_cast<size_t>(size));
+            }
+          }
+          StatusOr<kernel::PackedMatrix> packed =
+              kernel::PackedMatrix::Pack(turned.data(), dtype, width, width, width, nullptr);
+          if (!packed.ok()) {
+            return Status(packed.status().code(), absl::StrCat("tensor \"", tensor.name,
+                                                               "\": ", packed.status().message()));
+          }
+          (*to)[b].w = std::move(packed).value();
+        }
+        return absl::OkStatus();
+      });
+}
+
+void WeightBinder::BlockBiases(const std::string& name,
+                               int64_t blocks,
+                               int64_t width,
+                               std::vector<Linear>* to) {
+  Request(name, {blocks, width}, TensorRole::kBias)
+      ->consumers.push_back([=](const StoredTensor& tensor) {
+        const std::vector<float> in = Widen(tensor);
+        for (int64_t b = 0; b < blocks; ++b)
+          (*to)[b].bias.assign(in.begin() + b * width, in.begin() + (b + 1) * width);
+        return absl::OkStatus();
+      });
+}
+
 void WeightBinder::Conv(const std::string& name,
                         int64_t channels,
                         int64_t width,

@@ -39,6 +39,7 @@ enum class TensorRole : uint8_t {
   kALog,       // log of a decay rate
   kDtBias,     // inverse softplus of a step
   kSkip,       // D
+  kRgLru,      // recurrent_param, inverse softplus of a decay rate
 };
 
 struct TensorRequest {
@@ -87,6 +88,19 @@ class WeightBinder {
                   const std::vector<int64_t>& shape,
                   TensorRole role,
                   std::vector<float>* to);
+  // The same with `map` applied to every value.
+  void Vector(const std::string& name,
+              int64_t n,
+              TensorRole role,
+              std::vector<float>* to,
+              float (*map)(float));
+  // [blocks, width, width] of x * W to the matrices of W x, one per block.
+  void TransposedBlocks(const std::string& name,
+                        int64_t blocks,
+                        int64_t width,
+                        std::vector<Linear>* to);
+  // [blocks, width] to the biases of the same.
+  void BlockBiases(const std::string& name, int64_t blocks, int64_t width, std::vector<Linear>* to);
   // [channels, 1, width] to [width][channels].
   void Conv(const std::string& name, int64_t channels, int64_t width, std::vector<float>* to);
   // The same for channels [begin, begin + channels) of `all`; the others come from elsewhere.

@@ -48,6 +48,14 @@ struct Mamba1Weights {
   Linear out;
 };
 
+struct RgLruWeights {
+  Linear x, y;                                 // the two branches, [w, h]
+  std::vector<float> conv_w, conv_b;           // [K][w], [w]
+  std::vector<Linear> input_gate, decay_gate;  // one [w/blocks, w/blocks] per block
+  std::vector<float> rate;                     // [w], -8 * softplus(recurrent_param)
+  Linear out;
+};
+
 struct LightningWeights {
   Linear qkv;               // rows per head q(D) | k(D) | v(D)
   Linear gate;              // [H*D, h]
@@ -116,6 +124,7 @@ struct LayerWeights {
   std::optional<ShortConvWeights> short_conv;
   std::optional<LightningWeights> lightning;
   std::optional<GatedDeltaWeights> gated_delta;
+  std::optional<RgLruWeights> rg_lru;
   std::optional<MlpWeights> mlp;
   std::optional<MoeWeights> moe;
   std::optional<SharedUseWeights> shared;
