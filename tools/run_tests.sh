@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the tests. `quick`: release, everything; asan on the parts that read hostile
-# bytes or own memory; the fuzzers of the records that travel between workers, FUZZ_SECONDS (10)
-# each, where there is clang. `all`: adds the debug, asan and tsan presets over the whole suite, the
+# bytes or own memory; the fuzzers of the records that travel between workers and of the files of a
+# model directory, FUZZ_SECONDS (10) each, where there is clang. `all`: adds the debug, asan and tsan presets over the whole suite, the
 # fuzzers, an hour of soak and the long end-to-end runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,8 +18,9 @@ build() {  # preset, extra cmake flags...
   cmake --build --preset "$preset" -j"$jobs" ${targets:+--target $targets}
 }
 
-# The fuzzers of what one worker reads from another.
+# The fuzzers of what one worker reads from another, and of what a model directory holds.
 wire_fuzzers='seal_fuzz layout_fuzz ask_fuzz offer_fuzz wire_fuzz'
+file_fuzzers='config_fuzz safetensors_fuzz tokenizer_fuzz jinja_fuzz'
 
 fuzz() {  # name, seconds; starts from test/corpus/NAME, keeps what it finds under build/fuzz/corpus
   local name=$1 seconds=$2
@@ -63,9 +64,9 @@ if [ "$mode" = quick ]; then
     exit 0
   fi
   cmake --preset fuzz >/dev/null
-  cmake --build --preset fuzz -j"$jobs" --target $wire_fuzzers
+  cmake --build --preset fuzz -j"$jobs" --target $wire_fuzzers $file_fuzzers
   export -f fuzz
-  printf '%s\n' $wire_fuzzers | xargs -P "$jobs" -I {} bash -c 'fuzz {} "${FUZZ_SECONDS:-10}"'
+  printf '%s\n' $wire_fuzzers $file_fuzzers | xargs -P "$jobs" -I {} bash -c 'fuzz {} "${FUZZ_SECONDS:-10}"'
   exit 0
 fi
 

@@ -135,6 +135,68 @@ TEST(Inspect, WorksFromABareConfig) {
   std::printf("%s", text.c_str());
 }
 
+// Geometry of published hybrids, to the byte: facts from their configs, of which test/configs holds
+// the deciding keys. A model type that is not here yet is skipped by name.
+struct Published {
+  const char* file;
+  int64_t recurrent_layers, attention_layers;
+  uint64_t conv, recurrent, state, kv_per_token;
+};
+constexpr Published kPublished[] = {
+    {"falcon-h1-0.5b", 36, 36, 387072, 28311552, 28698624, 18432},
+    {"falcon-h1-34b", 72, 72, 2211840, 301989888, 304201728, 147456},
+    {"granite-4.0-h-small", 36, 4, 1824768, 150994944, 152819712, 16384},
+    {"granite-4.0-h-tiny", 36, 4, 718848, 56623104, 57341952, 8192},
+    {"jamba-v0.1", 28, 4, 1376256, 14680064, 16056320, 16384},
+    {"lfm2-1.2b", 10, 6, 81920, 0, 81920, 12288},
+    {"nemotron-3-nano-30b-a3b", 23, 6, 847872, 48234496, 49082368, 6144},
+    {"nemotron-3-super-120b-a12b", 40, 8, 2457600, 167772160, 170229760, 8192},
+    {"nemotron-3-ultra-550b-a55b", 48, 12, 5308416, 402653184, 407961600, 12288},
+    {"nemotron-h-56b", 54, 10, 6635520, 905969664, 912605184, 40960},
+    {"nemotron-h-8b", 24, 4, 1474560, 100663296, 102137856, 16384},
+    {"qwen3-next-80b-a3b", 36, 12, 1769472, 75497472, 77266944, 24576},
+    {"qwen3.5-122b-a10b", 36, 12, 2654208, 150994944, 153649152, 24576},
+    {"qwen3.5-27b", 48, 16, 2949120, 150994944, 153944064, 65536},
+    {"qwen3.5-35b-a3b", 30, 10, 1474560, 62914560, 64389120, 20480},
+    {"qwen3.5-397b-a17b", 45, 15, 3317760, 188743680, 192061440, 30720},
+};
+
+class InspectPublished : public testing::TestWithParam<Published> {};
+
+TEST_P(InspectPublished, ToTheByte) {
+  const Published& p = GetParam();
+  const auto report =
+      InspectModel(std::string(BATON_SOURCE_DIR) + "/test/configs/" + p.file + ".json", {});
+  if (absl::IsUnimplemented(report.status()) &&
+      report.status().message().find("model_type") != absl::string_view::npos) {
+    GTEST_SKIP() << report.status();
+  }
+  ASSERT_TRUE(report.ok()) << report.status();
+  const PublishedShape& shape = report->published;
+  EXPECT_EQ(shape.recurrent_layers, p.recurrent_layers);
+  EXPECT_EQ(shape.attention_layers, p.attention_layers);
+  EXPECT_EQ(shape.conv_bytes, p.conv);
+  EXPECT_EQ(shape.recurrent_bytes, p.recurrent);
+  EXPECT_EQ(shape.state_bytes(), p.state);
+  EXPECT_EQ(shape.kv_bytes_per_token, p.kv_per_token);
+  // What is kept here is f32 throughout, and the slot holds all of it.
+  EXPECT_EQ(report->layout.state_payload_bytes(), 2 * p.conv + p.recurrent);
+  EXPECT_GE(report->layout.slot_bytes(), 2 * p.conv + p.recurrent);
+  EXPECT_EQ(report->layout.kv_bytes_per_token(), 2 * p.kv_per_token);
+  EXPECT_GT(report->capacity[0].sequences, 0u);
+  EXPECT_THAT(FormatInspect(*report), HasSubstr("state per sequence " + std::to_string(p.state)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         InspectPublished,
+                         testing::ValuesIn(kPublished),
+                         [](const auto& info) {
+                           std::string name = info.param.file;
+                           for (char& c : name)
+                             if (c == '-' || c == '.') c = '_';
+                           return name;
+                         });
+
 TEST(Inspect, PureAttentionAndErrors) {
   TempDir dir;
   dir.Write("config.json", PresetConfig("tiny-llama")->dump());

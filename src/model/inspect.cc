@@ -1,5 +1,8 @@
 #include "model/inspect.h"
 
+#include <filesystem>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +29,27 @@ uint64_t CountParameters(const ModelConfig& config) {
   return n;
 }
 
+// A bare config may say nothing of the vocabulary, which no state depends on.
+StatusOr<ModelConfig> ReadForInspect(const std::string& path, bool* vocabulary_known) {
+  StatusOr<ModelConfig> config = ReadConfig(path);
+  std::error_code error;
+  if (config.ok() || std::filesystem::is_directory(path, error)) return config;
+  StatusOr<Json> json = ReadJsonFile(path);
+  if (!json.ok() || !json->is_object()) return config;
+  Json* text = &*json;
+  if (json->contains("text_config") && (*json)["text_config"].is_object())
+    text = &(*json)["text_config"];
+  if (json->contains("vocab_size") || text->contains("vocab_size")) return config;
+  (*text)["vocab_size"] = 1;
+  StatusOr<ModelConfig> patched = ParseConfig(*json);
+  if (patched.ok()) {
+    *vocabulary_known = false;
+    return patched;
+  }
+  return Status(patched.status().code(),
+                absl::StrCat("\"", path, "\": ", patched.status().message()));
+}
+
 CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   const Layout& layout = report.layout;
   CapacityRow row;
@@ -42,6 +66,15 @@ CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   if (with_checkpoint > 0) row.with_checkpoint = report.memory_bytes / with_checkpoint;
   if (row.attention_bytes > 0) row.attention_sequences = report.memory_bytes / row.attention_bytes;
   return row;
+}
+
+// Layers that keep something of a sequence: all but those that are a feed-forward block alone.
+uint64_t LayersWithMemory(const Layout& layout) {
+  std::set<uint32_t> layers;
+  for (const StatePart& part : layout.parts()) layers.insert(part.layer);
+  for (const KvGroup& group : layout.groups())
+    layers.insert(group.layers.begin(), group.layers.end());
+  return layers.size();
 }
 
 // Both sides grow in whole blocks: the first length in blocks at which the hybrid is no larger.
@@ -75,6 +108,15 @@ std::string Bytes(uint64_t n) {
   return absl::StrFormat("%.2f GiB", static_cast<double>(n) / (1 << 30));
 }
 
+void AppendPublished(const PublishedShape& shape, std::string* out) {
+  absl::StrAppendFormat(
+      out,
+      "as published (conv and KV bf16, recurrent state f32): %d recurrent and %d attention layers\n"
+      "  state per sequence %d bytes = conv %d + recurrent %d; KV per token %d bytes\n",
+      shape.recurrent_layers, shape.attention_layers, shape.state_bytes(), shape.conv_bytes,
+      shape.recurrent_bytes, shape.kv_bytes_per_token);
+}
+
 void AppendLayout(const Layout& layout, std::string* out) {
   absl::StrAppend(out, "layout ", layout.fingerprint().Hex().substr(0, 16), "\n");
   std::vector<std::pair<const StatePart*, std::vector<uint32_t>>> kinds;
@@ -105,20 +147,43 @@ void AppendLayout(const Layout& layout, std::string* out) {
 
 }  // namespace
 
+PublishedShape PublishedShapeOf(const Layout& layout) {
+  PublishedShape shape;
+  std::set<uint32_t> recurrent;
+  for (const StatePart& part : layout.parts()) {
+    recurrent.insert(part.layer);
+    if (part.component == kScaleComponent) continue;  // of a narrow state: Baton's own
+    const uint64_t elements = part.bytes / ElementBytes(part.dtype);
+    if (part.component == kConvComponent) {
+      shape.conv_bytes += 2 * elements;
+    } else {
+      shape.recurrent_bytes += 4 * elements;
+    }
+  }
+  shape.recurrent_layers = static_cast<int64_t>(recurrent.size());
+  for (const KvGroup& group : layout.groups()) {
+    shape.attention_layers += static_cast<int64_t>(group.layers.size());
+    shape.kv_bytes_per_token +=
+        uint64_t{2} * 2 * group.kv_heads * group.head_dim * group.layers.size();
+  }
+  return shape;
+}
+
 StatusOr<InspectReport> InspectModel(const std::string& path, const InspectOptions& options) {
   InspectReport report;
-  BATON_ASSIGN_OR_RETURN(report.config, ReadConfig(path));
+  BATON_ASSIGN_OR_RETURN(report.config, ReadForInspect(path, &report.vocabulary_known));
   const kernel::StateDType state = options.state_dtype;
   const Sha256 tag = kernel::NumericsTag(kernel::SimdKernels(), state, RoundingOf(state));
   BATON_ASSIGN_OR_RETURN(report.layout, BuildLayout(report.config, tag, state));
   BATON_ASSIGN_OR_RETURN(const Layout f32, BuildLayout(report.config, tag));
+  report.published = PublishedShapeOf(report.layout);
   report.state_dtype = state;
   report.tail_bytes = SlotTailBytes(report.config, state);
   report.f32_slot_bytes = f32.slot_bytes();
   report.memory_bytes = options.memory_bytes;
   report.parameters = CountParameters(report.config);
   if (const auto& a = report.config.attention; a.has_value()) {
-    report.attention_kv_bytes_per_token = report.config.layers.size() * 2 *
+    report.attention_kv_bytes_per_token = LayersWithMemory(report.layout) * 2 *
                                           static_cast<uint64_t>(a->kv_heads * a->head_dim) *
                                           sizeof(float);
   }
@@ -137,9 +202,13 @@ std::string FormatInspect(const InspectReport& report) {
   std::string out = absl::StrFormat(
       "%s: %d layers (%d attention, %d recurrent), hidden %d, vocabulary %d, %.1f M parameters, "
       "%d positions\n",
-      c.model_type, c.layers.size(), c.CountMixers(Mixer::kAttention),
-      static_cast<int64_t>(c.layers.size()) - c.CountMixers(Mixer::kAttention), c.hidden_size,
-      c.vocab_size, static_cast<double>(report.parameters) / 1e6, c.max_position);
+      c.model_type, c.layers.size(), report.published.attention_layers,
+      report.published.recurrent_layers, c.hidden_size, c.vocab_size,
+      static_cast<double>(report.parameters) / 1e6, c.max_position);
+  if (!report.vocabulary_known)
+    absl::StrAppend(&out, "(the config has no vocab_size: parameters without embeddings)\n");
+  AppendPublished(report.published, &out);
+  absl::StrAppend(&out, "\nhere, ");
   AppendLayout(layout, &out);
   absl::StrAppendFormat(&out, "state per sequence  %d bytes in %d parts (slot %d)\n",
                         layout.state_payload_bytes(), layout.StatePartCount(), layout.slot_bytes());

@@ -33,13 +33,29 @@ struct CapacityRow {
   uint64_t with_checkpoint = 0;
 };
 
+// The model's shape as its publishers count it: conv windows and KV in bf16, recurrent state in
+// f32, by the components of the layout. What Baton keeps is wider; the layout says so.
+struct PublishedShape {
+  int64_t recurrent_layers = 0;
+  int64_t attention_layers = 0;
+  uint64_t conv_bytes = 0;
+  uint64_t recurrent_bytes = 0;
+  uint64_t kv_bytes_per_token = 0;
+
+  uint64_t state_bytes() const { return conv_bytes + recurrent_bytes; }
+};
+PublishedShape PublishedShapeOf(const Layout& layout);
+
 struct InspectReport {
   ModelConfig config;
   Layout layout;
+  PublishedShape published;
+  bool vocabulary_known =
+      true;  // false: a bare config without vocab_size; parameters lack its rows
   uint64_t memory_bytes = 0;
   kernel::StateDType state_dtype = kernel::StateDType::kF32;
-  uint64_t tail_bytes = 0;      // behind each slot; 0 for f32
-  uint64_t f32_slot_bytes = 0;  // what the slot would be in f32
+  uint64_t tail_bytes = 0;                    // behind each slot; 0 for f32
+  uint64_t f32_slot_bytes = 0;                // what the slot would be in f32
   uint64_t parameters = 0;                    // by the shapes the config asks for
   uint64_t attention_kv_bytes_per_token = 0;  // with attention in every layer; 0 if it has none
   std::vector<CapacityRow> capacity;
@@ -48,7 +64,8 @@ struct InspectReport {
   int64_t break_even_tokens = 0;
 };
 
-// `path`: a model directory or a bare config.json. No weights are needed.
+// `path`: a model directory or a bare config.json, which may lack what decides no shape
+// (vocab_size). No weights are needed.
 StatusOr<InspectReport> InspectModel(const std::string& path, const InspectOptions& options);
 
 std::string FormatInspect(const InspectReport& report);
