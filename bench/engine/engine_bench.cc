@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "base/rng.h"
 #include "engine/worker.h"
 #include "memory/arena.h"
@@ -206,100 +207,172 @@ void Stall(const model::Model& m, int threads) {
   }
 }
 
+std::unique_ptr<model::Model> Generated(const std::string& preset, ThreadPool* pool) {
+  const std::string dir =
+      (std::filesystem::temp_directory_path() / ("baton-bench-" + preset)).string();
+  std::filesystem::create_directories(dir);
+  const auto or_exit = [](const Status& status) {
+    if (status.ok()) return;
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    std::exit(1);
+  };
+  const auto config = model::PresetConfig(preset);
+  or_exit(config.status());
+  if (!std::filesystem::exists(dir + "/model.safetensors"))
+    or_exit(model::GenerateCheckpoint(*config, {}, dir, pool).status());
+  model::LoadOptions load;
+  load.pool = pool;
+  auto loaded = model::Model::Load(dir, load);
+  or_exit(loaded.status());
+  return *std::move(loaded);
+}
+
+// One value per round.
+struct Figures {
+  std::vector<double> bandwidth, peak, x1, x16, prefill;
+  std::vector<double> x1_share, x16_gain, prefill_share;
+};
+
+// Weights that a decode step reads, and those that each row of a prompt is multiplied with. Of an
+// embedding table that is not also the output matrix one row is read.
+struct WeightCount {
+  double read = 0, per_row = 0;
+};
+WeightCount CountWeights(const model::Model& m) {
+  const double all = static_cast<double>(m.weight_bytes()) / 4;
+  const double table = static_cast<double>(m.vocab_size() * m.config().hidden_size);
+  const bool tied = m.config().tie_word_embeddings;
+  // The output matrix runs for a prompt's last row only.
+  return {tied ? all : all - table, tied ? all - table : all - 2 * table};
+}
+
+class Measurement {
+ public:
+  Measurement(ThreadPool* pool, int threads) : pool_(pool), threads_(threads) {
+    // 256 MiB: beyond every cache; huge pages, as the weights have.
+    madvise(data_.get(), kFloats * 4, MADV_HUGEPAGE);
+    std::fill(data_.get(), data_.get() + kFloats, 1.f);
+  }
+
+  Figures Run(const model::Model& m, int rounds) {
+    Bench b{m, *pool_, threads_, {}};
+    const auto vocab = static_cast<size_t>(m.vocab_size());
+    std::vector<float> logits(16 * vocab), again(16 * vocab);
+    std::vector<TokenId> prompt(512);
+    SplitMix64 rng(1);
+    for (TokenId& t : prompt) t = static_cast<TokenId>(rng.Below(vocab));
+    const WeightCount weights = CountWeights(m);
+    Sequences one(m, 1, 600), sixteen(m, 16, 64);
+    Figures f;
+    for (int r = -1; r < rounds; ++r) {
+      const double bandwidth =
+          ReadBandwidth(pool_, std::span<const float>(data_.get(), kFloats), threads_);
+      one.Clear();
+      const double x1 = b.Decode(&one, 1, 16, logits.data());
+      sixteen.Clear();
+      const double x16 = b.Decode(&sixteen, 16, 16, again.data());
+      for (size_t k = 0; k < 16; ++k)
+        Check(std::memcmp(logits.data(), again.data() + k * vocab, vocab * 4) == 0 &&
+                  std::memcmp(one.slot(0), sixteen.slot(k), one.slot_bytes()) == 0,
+              "a sequence of 16 differs from the one alone");
+      const double peak = FmaPeak(pool_, threads_);
+      one.Clear();
+      const double prefill = b.Prefill(&one, prompt, 512, logits.data());
+      if (r < 0) {  // warm-up; and the split prefill must agree
+        std::vector<std::byte> whole(one.slot(0), one.slot(0) + one.slot_bytes());
+        one.Clear();
+        b.Prefill(&one, prompt, 100, again.data());
+        Check(std::memcmp(logits.data(), again.data(), vocab * 4) == 0 &&
+                  std::memcmp(whole.data(), one.slot(0), one.slot_bytes()) == 0,
+              "split prefill differs from the whole one");
+        continue;
+      }
+      f.bandwidth.push_back(bandwidth);
+      f.peak.push_back(peak);
+      f.x1.push_back(x1);
+      f.x16.push_back(x16);
+      f.prefill.push_back(prefill);
+      f.x1_share.push_back(4 * weights.read / x1 / bandwidth);
+      f.x16_gain.push_back(16 * x1 / x16);
+      // Two operations per weight and row.
+      f.prefill_share.push_back(2 * weights.per_row * 512 / prefill / peak);
+    }
+    return f;
+  }
+
+ private:
+  static constexpr size_t kFloats = size_t{64} << 20;
+  static void Check(bool ok, const char* what) {
+    if (ok) return;
+    std::printf("FAILED: %s\n", what);
+    std::exit(1);
+  }
+
+  ThreadPool* pool_;
+  int threads_;
+  std::unique_ptr<float, decltype(&std::free)> data_{
+      static_cast<float*>(std::aligned_alloc(size_t{2} << 20, kFloats * 4)), &std::free};
+};
+
+// The same figures for a checkpoint of each kind of recurrence, and how they stand to those of the
+// first.
+int Kinds(Measurement* measurement, ThreadPool* pool, int rounds) {
+  constexpr struct {
+    const char *kind, *preset;
+  } kKinds[] = {{"Mamba-2", "granite-100m"},          {"Mamba-1", "jamba-100m"},
+                {"gated delta rule", "qwen3_5-100m"}, {"lightning", "minimax-100m"},
+                {"RG-LRU", "recurrent_gemma-100m"},   {"short conv", "lfm2-100m"}};
+  double first_x1 = 0, first_prefill = 0;
+  std::printf("%-17s %8s %9s  %-30s %-22s %-30s\n", "kind", "weights", "state",
+              "x1 / read bandwidth", "x16 / x1", "prefill / FMA peak");
+  for (const auto& [kind, preset] : kKinds) {
+    const std::unique_ptr<model::Model> m = Generated(preset, pool);
+    const Figures f = measurement->Run(*m, rounds);
+    const double x1 = Median(f.x1_share), prefill = Median(f.prefill_share);
+    if (first_x1 == 0) {
+      first_x1 = x1;
+      first_prefill = prefill;
+    }
+    const auto spread = [](const std::vector<double>& v) {
+      const auto [lo, hi] = std::minmax_element(v.begin(), v.end());
+      return absl::StrFormat("%.2f (%.2f to %.2f)", Median(v), *lo, *hi);
+    };
+    std::printf("%-17s %6.1f M %6.2f MB  %-22s x %.2f  %-22s %-22s x %.2f\n", kind,
+                static_cast<double>(m->weight_bytes()) / 4e6,
+                static_cast<double>(m->layout().slot_bytes()) / 1e6, spread(f.x1_share).c_str(),
+                x1 / first_x1, spread(f.x16_gain).c_str(), spread(f.prefill_share).c_str(),
+                prefill / first_prefill);
+  }
+  return 0;
+}
+
+// engine_bench [rounds] [preset | kinds]
 int Main(int argc, char** argv) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
   const std::string preset = argc > 2 ? argv[2] : "granite-100m";
-  const std::string dir =
-      (std::filesystem::temp_directory_path() / ("baton-bench-" + preset)).string();
-  std::filesystem::create_directories(dir);
+  if (rounds < 1) {
+    std::fprintf(stderr, "usage: engine_bench [rounds] [preset | kinds]\n");
+    return 2;
+  }
   ThreadPool pool(threads);
-  if (!std::filesystem::exists(dir + "/model.safetensors")) {
-    auto report = model::GenerateCheckpoint(*model::PresetConfig(preset), {}, dir, &pool);
-    if (!report.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(report.status().message()).c_str());
-      return 1;
-    }
-  }
-  model::LoadOptions load;
-  load.pool = &pool;
-  auto loaded = model::Model::Load(dir, load);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
-    return 1;
-  }
-  const model::Model& m = **loaded;
-  Bench b{m, pool, threads, {}};
-  const double weight_bytes = static_cast<double>(m.weight_bytes());
-  const double parameters = weight_bytes / 4;
+  Measurement measurement(&pool, threads);
+  if (preset == "kinds") return Kinds(&measurement, &pool, rounds);
+  const std::unique_ptr<model::Model> m = Generated(preset, &pool);
   std::printf("machine: %d threads, kernels %s; model %s, %.1f M parameters, f32\n", threads,
-              kernel::SimdKernels().name, preset.c_str(), parameters / 1e6);
-
-  // 256 MiB: beyond every cache; huge pages, as the weights have.
-  const size_t floats = size_t{64} << 20;
-  const std::unique_ptr<float, decltype(&std::free)> data(
-      static_cast<float*>(std::aligned_alloc(size_t{2} << 20, floats * 4)), &std::free);
-  madvise(data.get(), floats * 4, MADV_HUGEPAGE);
-  std::fill(data.get(), data.get() + floats, 1.f);
-  const auto vocab = static_cast<size_t>(m.vocab_size());
-  std::vector<float> logits(16 * vocab), again(16 * vocab);
-  std::vector<TokenId> prompt(512);
-  SplitMix64 rng(1);
-  for (TokenId& t : prompt) t = static_cast<TokenId>(rng.Below(vocab));
-  std::vector<double> bandwidth, peak, x1, x16, prefill;
-  Sequences one(m, 1, 600), sixteen(m, 16, 64);
-  for (int r = -1; r < rounds; ++r) {
-    const double bw = ReadBandwidth(&pool, std::span<const float>(data.get(), floats), threads);
-    one.Clear();
-    const double d1 = b.Decode(&one, 1, 16, logits.data());
-    sixteen.Clear();
-    const double d16 = b.Decode(&sixteen, 16, 16, again.data());
-    for (size_t k = 0; k < 16; ++k)
-      if (std::memcmp(logits.data(), again.data() + k * vocab, vocab * 4) != 0 ||
-          std::memcmp(one.slot(0), sixteen.slot(k), one.slot_bytes()) != 0) {
-        std::printf("FAILED: sequence %zu of 16 differs from the one alone\n", k);
-        return 1;
-      }
-    const double pk = FmaPeak(&pool, threads);
-    one.Clear();
-    const double pf = b.Prefill(&one, prompt, 512, logits.data());
-    if (r < 0) {  // warm-up; and the split prefill must agree
-      std::vector<std::byte> whole(one.slot(0), one.slot(0) + one.slot_bytes());
-      one.Clear();
-      b.Prefill(&one, prompt, 100, again.data());
-      if (std::memcmp(logits.data(), again.data(), vocab * 4) != 0 ||
-          std::memcmp(whole.data(), one.slot(0), one.slot_bytes()) != 0) {
-        std::printf("FAILED: split prefill differs from the whole one\n");
-        return 1;
-      }
-      continue;
-    }
-    bandwidth.push_back(bw);
-    peak.push_back(pk);
-    x1.push_back(d1);
-    x16.push_back(d16);
-    prefill.push_back(pf);
-  }
-  PrintSpread("plain read", bandwidth, "GB/s", 1e-9);
-  PrintSpread("FMA peak", peak, "GFLOP/s", 1e-9);
-  PrintSpread("decode x1", x1, "ms/token", 1e3);
-  PrintSpread("decode x16", x16, "ms/step", 1e3);
-  PrintSpread("prefill 512", prefill, "ms", 1e3);
-  std::vector<double> r1, r16, rp;
-  for (size_t i = 0; i < x1.size(); ++i) {
-    r1.push_back(weight_bytes / x1[i] / bandwidth[i]);
-    r16.push_back(16 * x1[i] / x16[i]);
-    // Two operations per weight and row, the embedding table being the tied lm_head, which runs
-    // for the last row only.
-    const double body =
-        parameters - static_cast<double>(vocab) * static_cast<double>(m.config().hidden_size);
-    rp.push_back(2 * body * 512 / prefill[i] / peak[i]);
-  }
+              kernel::SimdKernels().name, preset.c_str(),
+              static_cast<double>(m->weight_bytes()) / 4e6);
+  const Figures f = measurement.Run(*m, rounds);
+  PrintSpread("plain read", f.bandwidth, "GB/s", 1e-9);
+  PrintSpread("FMA peak", f.peak, "GFLOP/s", 1e-9);
+  PrintSpread("decode x1", f.x1, "ms/token", 1e3);
+  PrintSpread("decode x16", f.x16, "ms/step", 1e3);
+  PrintSpread("prefill 512", f.prefill, "ms", 1e3);
   std::printf("\n");
-  PrintSpread("decode x1 / read bandwidth", r1, "(bar 0.75)", 1);
-  PrintSpread("decode x16 / x1 tokens", r16, "(bar 6)   ", 1);
-  PrintSpread("prefill / FMA peak", rp, "(bar 0.40)", 1);
-  Stall(m, threads);
+  PrintSpread("decode x1 / read bandwidth", f.x1_share, "(bar 0.75)", 1);
+  PrintSpread("decode x16 / x1 tokens", f.x16_gain, "(bar 6)   ", 1);
+  PrintSpread("prefill / FMA peak", f.prefill_share, "(bar 0.40)", 1);
+  Stall(*m, threads);
   return 0;
 }
 
