@@ -43,6 +43,20 @@ StatusOr<Payload> ComputeBundle(const model::Model& model, std::span<const Token
   return Payload(std::move(bundle));
 }
 
+void SwapHalves(const Layout& layout, size_t index, MutableByteSpan bytes) {
+  const auto is_ssm = [](const StatePart& part) { return part.component == "ssm"; };
+  const bool any_ssm = std::any_of(layout.parts().begin(), layout.parts().end(), is_ssm);
+  const StatePart& part = layout.parts()[index];
+  if (any_ssm && !is_ssm(part)) return;
+  // Heads are the first axis of a recurrent state, channels the last of a convolution window.
+  const size_t rows = is_ssm(part) ? 1 : static_cast<size_t>(part.shape[0]);
+  const size_t row = bytes.size() / rows;
+  for (size_t r = 0; r < rows; ++r) {
+    const MutableByteSpan one = bytes.subspan(r * row, row);
+    std::rotate(one.begin(), one.begin() + static_cast<ptrdiff_t>(row / 2), one.end());
+  }
+}
+
 Payload Rearranged(const Layout& layout, const Payload& payload, size_t index, Rearrange how) {
   auto out = std::make_shared<CapturedPull>(*payload);
   const StatePart& part = layout.parts()[index];

@@ -22,6 +22,9 @@ StatusOr<Payload> ComputeBundle(const model::Model& model, std::span<const Token
 
 // A payload with one part's axes read in another order. kTranspose: [.., A, B] as [.., B, A].
 enum class Rearrange { kTransposeLast, kReverseFirst };
+// The halves of a recurrent state's heads change places in `bytes`, part `index`'s; of a model
+// without one, those of the convolution windows' channels. Other parts are left.
+void SwapHalves(const Layout& layout, size_t index, MutableByteSpan bytes);
 Payload Rearranged(const Layout& layout, const Payload& payload, size_t part, Rearrange how);
 
 }  // namespace baton::drill

@@ -102,13 +102,15 @@ void AddPayloads(Builder* b) {
            Substitute(&Payloads::block_before, IsStatePart));
   b->State("F06", "recurrent", "recurrent states of two layers swapped",
            Connector1(SwapParts(PartOf(l, "ssm"), PartOf(l, "ssm", 1))));
-  b->last().needs_two_layers = true;
+  b->last().needs_component = "ssm";
+  b->last().needs_parts = 2;
   b->State("F06", "conv", "conv windows of two layers swapped",
            Connector1(SwapParts(PartOf(l, "conv"), PartOf(l, "conv", 1))));
-  b->last().needs_two_layers = true;
+  b->last().needs_component = "conv";
+  b->last().needs_parts = 2;
   b->Kv("F06", "kv", "two KV blocks of the sequence swapped",
         Connector1(SwapParts(BlockPartKey(0, 0), BlockPartKey(0, 1))));
-  b->State("F07", "zeros", "conv window never sent: zeros at the destination",
+  b->State("F07", "zeros", "one component never sent: zeros at the destination",
            Connector1(ZeroPart(PartOf(l, "conv"))));
   b->State("F07", "not offered", "one component missing from the offer",
            Connector1(DropOfferedPart(PartOf(l, "conv"))));
@@ -141,6 +143,7 @@ void AddFlips(Builder* b) {
   b->State("F10", "line in conv", "one cache line of a conv window",
            Connector1(FlipBytes(PartOf(l, "conv"), 0, 64, 0x11)));
   b->last().guards = {kState, kFinite};
+  b->last().needs_component = "conv";
   b->Kv("F10", "page in kv", "one page of a KV block",
         Connector1(FlipBytes(BlockPartKey(0, 0), 0, 4096, 0x05)));
   b->last().guards = {kBlock, kFinite};
@@ -176,8 +179,11 @@ void AddMeanings(Builder* b) {
   };
   b->State("F12", "axes", "recurrent state as [H,P,N] where [H,N,P] is meant",
            rearrange("ssm", Rearrange::kTransposeLast));
+  b->last().needs_component = "ssm";
+  b->last().needs_axes = 2;
   b->State("F12", "conv order", "conv window newest first where oldest first is meant",
            rearrange("conv", Rearrange::kReverseFirst));
+  b->last().needs_component = "conv";
   // Its heads are those of the second half where the first is meant; its layout says so.
   Fault shard{"F13", "", "another shard's heads, of the same size",
               "fingerprint of the layout, whose text names the shard"};
@@ -188,12 +194,8 @@ void AddMeanings(Builder* b) {
     LayoutSpec spec{l.parts(), l.groups(), l.numerics_tag(), l.extra() + " shard 1 of 2"};
     BATON_ASSIGN_OR_RETURN(const Layout other, Layout::Build(std::move(spec)));
     auto heads = std::make_shared<CapturedPull>(*t.payloads.truth);
-    for (size_t i = 0; i < l.parts().size(); ++i) {
-      std::vector<std::byte>& part = heads->parts.at(StatePartKey(i));
-      if (l.parts()[i].component == "ssm")
-        std::rotate(part.begin(), part.begin() + static_cast<ptrdiff_t>(part.size() / 2),
-                    part.end());
-    }
+    for (size_t i = 0; i < l.parts().size(); ++i)
+      SwapHalves(l, i, MutableByteSpan(heads->parts.at(StatePartKey(i))));
     Attack attack = SubstitutePayload(std::move(heads), IsStatePart);
     attack.receive = [layout = other.fingerprint()](Frame* frame) {
       if (frame->type != FrameType::kHello) return;

@@ -39,16 +39,23 @@ double Distance(const std::vector<double>& right, const std::vector<double>& wro
 }
 
 bool Applies(const Fault& f, const Layout& layout, const std::string& connector, std::string* why) {
-  size_t recurrent = 0;
-  for (const StatePart& part : layout.parts()) recurrent += part.component == "ssm" ? 1 : 0;
+  size_t parts = 0, axes = SIZE_MAX;
+  for (const StatePart& part : layout.parts()) {
+    if (part.component != f.needs_component) continue;
+    ++parts;
+    axes = std::min(axes, part.shape.size());
+  }
   if (!f.not_applicable.empty()) {
     *why = f.not_applicable;
   } else if (f.needs_state && !layout.has_state()) {
     *why = "this model has no recurrent state";
   } else if (f.needs_kv && layout.groups().empty()) {
     *why = "this model has no KV cache";
-  } else if (f.needs_two_layers && recurrent < 2) {
-    *why = "this model has one recurrent layer";
+  } else if (!f.needs_component.empty() && parts < f.needs_parts) {
+    *why = parts == 0 ? absl::StrCat("this model's state has no \"", f.needs_component, "\"")
+                      : "this model has one recurrent layer";
+  } else if (!f.needs_component.empty() && axes < f.needs_axes) {
+    *why = absl::StrCat("this model's \"", f.needs_component, "\" has one axis");
   } else if (!f.only_connector.empty() && f.only_connector != connector) {
     *why = absl::StrCat("only over ", f.only_connector);
   }

@@ -86,7 +86,9 @@ struct Fault {
 
   bool needs_state = false;
   bool needs_kv = false;
-  bool needs_two_layers = false;  // of recurrent state
+  std::string needs_component{};  // of the state, "conv" or "ssm"; "": any
+  size_t needs_parts = 1;         // of that component
+  size_t needs_axes = 1;          // each of them
   std::string only_connector{};   // "": all
   std::string not_applicable{};   // why, if a part of the system does not exist
   Duration lease = std::chrono::seconds(30);

@@ -156,17 +156,22 @@ void AddBytes(Builder* b) {
   b->State("F01", "state", "another request's state under the right metadata", OfOther(true));
   b->Kv("F01", "kv", "another request's KV blocks under the right metadata", OfOther(false));
   b->State("F10", "bit in state", "one bit of a recurrent state", Flip(ssm, 7, 1, 0x40));
-  b->State("F10", "line in conv", "one cache line of a conv window", Flip(conv, 0, 64, 0x11))
-      .guards = {kState, kFinite};
+  Fault& line =
+      b->State("F10", "line in conv", "one cache line of a conv window", Flip(conv, 0, 64, 0x11));
+  line.guards = {kState, kFinite};
+  line.needs_component = "conv";
   b->Kv("F10", "page in kv", "one page of a KV block", Flip(BlockPartKey(0, 0), 0, 4096, 0x05))
       .guards = {kBlock, kFinite};
   b->State("F11", "1 token early", "state taken one token before its boundary", StateAt(-1));
   b->State("F11", "1 token late", "state taken one token after its boundary", StateAt(1));
   b->State("F11", "15 tokens early", "state taken block - 1 tokens early", StateAt(-15));
-  b->State("F12", "axes", "recurrent state as [H,P,N] where [H,N,P] is meant",
-           RearrangeAll("ssm", Rearrange::kTransposeLast));
+  Fault& axes = b->State("F12", "axes", "recurrent state as [H,P,N] where [H,N,P] is meant",
+                         RearrangeAll("ssm", Rearrange::kTransposeLast));
+  axes.needs_component = "ssm";
+  axes.needs_axes = 2;
   b->State("F12", "conv order", "conv window newest first where oldest first is meant",
-           RearrangeAll("conv", Rearrange::kReverseFirst));
+           RearrangeAll("conv", Rearrange::kReverseFirst))
+      .needs_component = "conv";
   b->Whole("F17", "", "published when half of every part had landed", Zeros(0.5));
   b->State("F23", "", "KV at one boundary, state at another", StateAt(-16)).needs_kv = true;
   b->Whole("F27", "zeros", "hit accounted, nothing loaded", Zeros(0));
@@ -208,11 +213,8 @@ void AddSeals(Builder* b) {
   // Those of the second half are where the first is meant.
   const auto heads = [](AtRest& at) {
     const Layout& layout = at.rig.model().layout();
-    for (size_t i = 0; i < layout.parts().size(); ++i) {
-      if (layout.parts()[i].component != "ssm") continue;
-      const MutableByteSpan part = at.bundle.Part(StatePartKey(i));
-      std::rotate(part.begin(), part.begin() + static_cast<ptrdiff_t>(part.size() / 2), part.end());
-    }
+    for (size_t i = 0; i < layout.parts().size(); ++i)
+      SwapHalves(layout, i, at.bundle.Part(StatePartKey(i)));
     return absl::OkStatus();
   };
   const auto named = [heads](AtRest& at) -> Status {
@@ -382,7 +384,8 @@ void AddObjects(Builder* b) {
 void AddParked(Builder* b) {
   const PartKey ssm = PartOf(b->layout, "ssm"), conv = PartOf(b->layout, "conv");
   b->State("F25", "conv zeros", "a preempted sequence resumes with an empty conv window",
-           Zeros(0, conv));
+           Zeros(0, conv))
+      .needs_component = "conv";
   const auto lost = [b](const char* variant, const char* title, PartKey key) -> Fault& {
     Fault& f = b->State("F25", variant, title, [key](AtRest& at) { return at.bundle.Drop(key); });
     f.check = "every expected part is there";
@@ -390,8 +393,10 @@ void AddParked(Builder* b) {
     f.guards = {kParts, kLanded, kState, kFinite};
     return f;
   };
-  lost("conv lost", "a preempted sequence resumes without a conv window", conv);
-  lost("state lost", "a preempted sequence resumes without a recurrent state", ssm);
+  lost("conv lost", "a preempted sequence resumes without a conv window", conv).needs_component =
+      "conv";
+  lost("state lost", "a preempted sequence resumes without a recurrent state", ssm)
+      .needs_component = "ssm";
   Fault& kv =
       lost("kv lost", "a preempted sequence resumes without a KV block", BlockPartKey(0, 0));
   kv.needs_state = false;
