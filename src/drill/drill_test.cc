@@ -90,7 +90,6 @@ INSTANTIATE_TEST_SUITE_P(
                                          // The other kinds of state, and one without KV.
                                          "test/golden/short/qwen3_next",
                                          "test/golden/short/minimax",
-                                         "test/golden/short/recurrent_gemma",
                                          "test/golden/short/lfm2",
                                          "test/golden/short/mamba"),
                        ::testing::ValuesIn(ConnectorsToDrill())),
@@ -135,7 +134,6 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "test/golden/short/jamba",
                                            "test/golden/short/qwen3_next",
                                            "test/golden/short/minimax",
-                                           "test/golden/short/recurrent_gemma",
                                            "test/golden/short/lfm2",
                                            "test/golden/short/mamba"),
                          [](const auto& info) {

@@ -35,9 +35,9 @@ StatusOr<GenerateReport> GenerateCheckpoint(const Json& config,
                                             const std::string& dir,
                                             ThreadPool* pool);
 
-// Configs by name: "granite-100m" (12 layers, 2 attention, hidden 768, dense), "granite-1b" (the
-// shape of a published 36 + 4 layer model), and "tiny-bamba", "tiny-granitemoehybrid",
-// "tiny-granite-dense", "tiny-jamba", "tiny-llama" for tests. NotFound lists the names.
+// Configs by name: "TYPE-100m" (12 layers, hidden 768, dense), one for each kind of recurrence, for
+// measurements; "granite-1b" (the shape of a published 36 + 4 layer model); and "tiny-TYPE" for
+// tests. NotFound lists the names.
 StatusOr<Json> PresetConfig(const std::string& name);
 std::vector<std::string> PresetNames();
 

@@ -73,6 +73,12 @@ constexpr Preset kPresets[] = {
       "max_position_embeddings": 32768, "linear_attn_alpha_factor": 1.0,
       "full_attn_alpha_factor": 1.0, "mlp_alpha_factor": 1.0, "rms_norm_eps": 1e-5,
       "tie_word_embeddings": true})"},
+    {"recurrent_gemma-100m", R"({
+      "model_type": "recurrent_gemma", "hidden_size": 768, "intermediate_size": 4096,
+      "num_hidden_layers": 12, "block_types": ["recurrent", "recurrent", "attention"],
+      "num_attention_heads": 12, "num_key_value_heads": 1, "lru_width": 1536,
+      "attention_window_size": 2048, "logits_soft_cap": 30.0, "rope_theta": 10000.0,
+      "vocab_size": 8192, "max_position_embeddings": 32768, "tie_word_embeddings": true})"},
     {"tiny-bamba", R"({
       "model_type": "bamba", "hidden_size": 128, "intermediate_size": 208,
       "num_hidden_layers": 4, "attn_layer_indices": [1], "num_attention_heads": 4,
