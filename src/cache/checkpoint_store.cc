@@ -50,9 +50,11 @@ void CheckpointStore::Insert(std::shared_ptr<const Checkpoint> checkpoint,
     return;
   }
   const IdentityBase base{identity.model, identity.layout, identity.scope};
-  const StatusOr<IndexedState> state =
-      index_.Add({RootOf(base), block_hashes},
-                 checkpoint->slot().has_value() ? options_.slot_bytes : 0, Now());
+  uint64_t own_bytes = checkpoint->slot().has_value() ? options_.slot_bytes : 0;
+  const auto& blocks = checkpoint->blocks();
+  for (size_t g = 0; g < std::min(blocks.size(), options_.window_block_bytes.size()); ++g)
+    own_bytes += blocks[g].size() * options_.window_block_bytes[g];
+  const StatusOr<IndexedState> state = index_.Add({RootOf(base), block_hashes}, own_bytes, Now());
   BATON_CHECK(state.ok());  // one state per identity
   keys_.emplace(*state, key);
   entries_.emplace(key, Entry{std::move(checkpoint), *state});

@@ -62,6 +62,9 @@ class CheckpointStore {
     PrefixIndex::Options index;
     EvictionOptions eviction;
     uint64_t slot_bytes = 0;  // of a checkpoint's own slot
+    // Per KV group, of a block that counts as the checkpoint's own: those of windows; 0 for groups
+    // that keep the whole history. Empty: no windows.
+    std::vector<uint64_t> window_block_bytes;
     // Memory that checkpoints may come to fill; the unit of eviction's time.
     uint64_t capacity_bytes = 1;
   };

@@ -214,9 +214,7 @@ void Core::Run(SequencePtr sequence) {
 }
 
 Status Core::StartFresh(Sequence* s) {
-  s->memory.blocks.assign(pools_.blocks.size(), {});
-  s->memory.block_digests.assign(pools_.blocks.size(), {});
-  s->memory.sealed = 0;
+  s->memory.Clear(pools_.blocks.size());
   if (layout().has_state()) {
     BATON_ASSIGN_OR_RETURN(s->memory.slot, ReserveSlot(s->owner, FillMode::kZero));
     BATON_RETURN_IF_ERROR(pools_.slots->Activate(*s->memory.slot));
@@ -235,7 +233,8 @@ Status Core::Fork(Sequence* s, std::shared_ptr<const Checkpoint> checkpoint) {
     BATON_RETURN_IF_ERROR(pools_.slots->CopyInto(*checkpoint->slot(), *s->memory.slot));
     BATON_RETURN_IF_ERROR(pools_.slots->Activate(*s->memory.slot));
   }
-  s->memory.blocks.assign(pools_.blocks.size(), {});
+  s->memory.Clear(pools_.blocks.size());
+  SetFirstBlocks(s, static_cast<int64_t>(boundary));
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
     for (const BlockHandle block : checkpoint->blocks()[g]) {
       BATON_RETURN_IF_ERROR(pools_.blocks[g]->AddReference(block));
@@ -323,6 +322,7 @@ void Core::OnPulled(OwnerId owner, PullResult pulled) {
   // Those reserved, or fresh ones where a connector died.
   s->memory.slot = pulled.slot;
   s->memory.blocks = std::move(pulled.blocks);
+  SetFirstBlocks(s, s->pull->boundary);
   Status status;
   if (s->memory.slot.has_value()) status = pools_.slots->Activate(*s->memory.slot);
   for (size_t g = 0; g < pools_.blocks.size(); ++g)
@@ -428,8 +428,8 @@ void Core::ReleaseMemory(Sequence* s) {
   for (size_t g = 0; g < s->memory.blocks.size(); ++g) {
     const auto& blocks = s->memory.blocks[g];
     for (size_t b = 0; b < blocks.size(); ++b) {
-      report(b < s->memory.sealed ? pools_.blocks[g]->DropReference(blocks[b])
-                                  : pools_.blocks[g]->Free(blocks[b]));
+      report(s->memory.first[g] + b < s->memory.sealed ? pools_.blocks[g]->DropReference(blocks[b])
+                                                       : pools_.blocks[g]->Free(blocks[b]));
     }
   }
   s->memory = SequenceMemory();

@@ -30,7 +30,7 @@ std::string FirstDifference(const Layout& layout,
   for (size_t g = 0; g < blocks.size(); ++g)
     for (size_t b = 0; b < blocks[g].size(); ++b)
       if (b >= sealed_blocks[g].size() || sealed_blocks[g][b] != blocks[g][b])
-        return layout.BlockName(g, b);
+        return layout.BlockName(g, layout.FirstBlock(g, sealed.identity.boundary) + b);
   return "";
 }
 
@@ -122,7 +122,7 @@ void Core::FinishAudit(Sequence* s) {
     return;
   }
   const std::string difference =
-      FirstDifference(layout(), audit.seal, audit.block_digests, *again, s->memory.block_digests);
+      FirstDifference(layout(), audit.seal, audit.block_digests, *again, DigestsAt(*s, s->target));
   ReleaseMemory(s);
   stats_.audits.fetch_add(1);
   if (audit.from_zero) stats_.audits_from_zero.fetch_add(1);

@@ -18,7 +18,7 @@ Status Core::SealFullBlocks(Sequence* s) {
   for (size_t b = s->memory.sealed; b < full; ++b) {
     const Sha256 end_key = s->record->BlockIdentity(b).Key();
     for (size_t g = 0; g < pools_.blocks.size(); ++g) {
-      const BlockHandle handle = s->memory.blocks[g][b];
+      const BlockHandle handle = s->memory.Block(g, b);
       BATON_RETURN_IF_ERROR(pools_.blocks[g]->Seal(handle));
       BATON_ASSIGN_OR_RETURN(BlockLease lease,
                              pools_.blocks[g]->Acquire(handle, LeaseFor::kDigest));
@@ -42,8 +42,9 @@ Status Core::StreamBlocks(Sequence* s) {
     const size_t first = std::max<size_t>(s->streamed, layout().FirstBlock(g, target));
     for (size_t b = first; b < s->memory.sealed; ++b) {
       BATON_ASSIGN_OR_RETURN(BlockLease lease,
-                             pools_.blocks[g]->Acquire(s->memory.blocks[g][b], LeaseFor::kSend));
-      early.push_back({g, b, s->memory.block_digests[g][b], std::move(lease)});
+                             pools_.blocks[g]->Acquire(s->memory.Block(g, b), LeaseFor::kSend));
+      const Digest128& digest = s->memory.block_digests[g][b - s->memory.first[g]];
+      early.push_back({g, b, digest, std::move(lease)});
     }
   }
   s->streamed = s->memory.sealed;
@@ -60,6 +61,21 @@ void Core::WithdrawBlocks(Sequence* s) {
   s->stream->Withdraw(s->on_blocks_released);
   s->state_id = {};
   s->streamed = 0;
+}
+
+std::vector<std::vector<Digest128>> Core::DigestsAt(const Sequence& s, int64_t boundary) const {
+  std::vector<std::vector<Digest128>> out;
+  for (size_t g = 0; g < s.memory.block_digests.size(); ++g) {
+    const auto& held = s.memory.block_digests[g];
+    const size_t begin = layout().FirstBlock(g, static_cast<uint64_t>(boundary));
+    const size_t end = static_cast<size_t>(BlocksFor(boundary)), first = s.memory.first[g];
+    const auto at = [&](size_t block) {
+      const size_t i = block < first ? 0 : block - first;
+      return held.begin() + static_cast<ptrdiff_t>(std::min(i, held.size()));
+    };
+    out.emplace_back(at(begin), at(end));
+  }
+  return out;
 }
 
 // A seal over `slot`, a SEALED slot that holds the state at `boundary`, and the blocks below it.
@@ -84,14 +100,14 @@ StatusOr<Seal> Core::MakeSeal(const Sequence& s, int64_t boundary, std::optional
     BATON_ASSIGN_OR_RETURN(lease, pools_.slots->Acquire(*slot, LeaseFor::kDigest));
     request.slot = lease.bytes();
   }
-  const auto blocks = static_cast<size_t>(BlocksFor(boundary));
-  for (const auto& digests : s.memory.block_digests) {
+  request.block_digests = DigestsAt(s, boundary);
+  for (size_t g = 0; g < request.block_digests.size(); ++g) {
     // A bound, not a check: a drill that switches checks off may have let a shorter bundle in.
-    if (digests.size() < blocks)
-      return Reject(Reason::kMissingPart, absl::StrCat(digests.size(), " block digests held, ",
-                                                       blocks, " needed at boundary ", boundary));
-    request.block_digests.emplace_back(digests.begin(),
-                                       digests.begin() + static_cast<ptrdiff_t>(blocks));
+    const size_t held = request.block_digests[g].size();
+    const size_t blocks = layout().BlockCount(g, static_cast<uint64_t>(boundary));
+    if (held != blocks)
+      return Reject(Reason::kMissingPart, absl::StrCat(held, " block digests held, ", blocks,
+                                                       " needed at boundary ", boundary));
   }
   return SealBundle(deps_.self, deps_.memory->device(), request);
 }
@@ -120,12 +136,13 @@ StatusOr<std::shared_ptr<const Checkpoint>> Core::StoreCheckpoint(Sequence* s,
   }
   const auto n = static_cast<ptrdiff_t>(boundary / kBlockTokens);
   std::vector<std::vector<BlockHandle>> blocks;
-  std::vector<std::vector<Digest128>> digests;
+  std::vector<std::vector<Digest128>> digests = DigestsAt(*s, boundary);
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
     const auto& held = s->memory.blocks[g];
-    blocks.emplace_back(held.begin(), held.begin() + n);
-    digests.emplace_back(s->memory.block_digests[g].begin(),
-                         s->memory.block_digests[g].begin() + n);
+    const auto first = static_cast<ptrdiff_t>(s->memory.first[g]);
+    const auto begin =
+        static_cast<ptrdiff_t>(layout().FirstBlock(g, static_cast<uint64_t>(boundary)));
+    blocks.emplace_back(held.begin() + (begin - first), held.begin() + (n - first));
     for (const BlockHandle block : blocks.back())
       BATON_RETURN_IF_ERROR(pools_.blocks[g]->AddReference(block));
   }

@@ -29,7 +29,10 @@ CheckpointStore::Options StoreOptions(const model::Model& model,
                                       uint64_t capacity_bytes,
                                       const EngineOptions& options) {
   CheckpointStore::Options o;
-  for (const KvGroup& group : model.layout().groups()) o.index.block_bytes += group.block_bytes;
+  for (const KvGroup& group : model.layout().groups()) {
+    if (group.window == 0) o.index.block_bytes += group.block_bytes;
+    o.window_block_bytes.push_back(group.window == 0 ? 0 : group.block_bytes);
+  }
   o.slot_bytes = model.layout().slot_bytes();
   o.capacity_bytes = std::max<uint64_t>(capacity_bytes, 1);
   o.eviction = options.eviction;
@@ -245,13 +248,34 @@ bool Core::GiveBlocks(Sequence* s, int64_t end) {
 }
 
 Status Core::EnsureBlocks(Sequence* s, int64_t end) {
+  BATON_RETURN_IF_ERROR(DropPassedBlocks(s));
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
     std::vector<BlockHandle>& blocks = s->memory.blocks[g];
-    while (static_cast<int64_t>(blocks.size()) < BlocksFor(end)) {
+    while (static_cast<int64_t>(s->memory.first[g] + blocks.size()) < BlocksFor(end)) {
       BATON_ASSIGN_OR_RETURN(const BlockHandle block, ReserveBlock(g, s->owner, FillMode::kZero));
       BATON_RETURN_IF_ERROR(pools_.blocks[g]->Activate(block));
       blocks.push_back(block);
     }
+  }
+  return absl::OkStatus();
+}
+
+// A window slides with the boundary; a state kept at an earlier one still needs what it saw.
+Status Core::DropPassedBlocks(Sequence* s) {
+  int64_t seen_from = s->boundary();
+  if (s->rolling_boundary > 0) seen_from = std::min(seen_from, s->rolling_boundary);
+  for (size_t g = 0; g < pools_.blocks.size(); ++g) {
+    const size_t keep = layout().FirstBlock(g, static_cast<uint64_t>(seen_from));
+    size_t& first = s->memory.first[g];
+    if (keep <= first) continue;
+    auto& blocks = s->memory.blocks[g];
+    auto& digests = s->memory.block_digests[g];
+    const auto passed = static_cast<ptrdiff_t>(keep - first);
+    for (ptrdiff_t b = 0; b < passed; ++b)  // full, so sealed
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->DropReference(blocks[b]));
+    blocks.erase(blocks.begin(), blocks.begin() + passed);
+    digests.erase(digests.begin(), digests.begin() + passed);
+    first = keep;
   }
   return absl::OkStatus();
 }
@@ -290,7 +314,18 @@ Status Core::Forward(std::vector<Row>* rows) {
             .subspan(static_cast<size_t>(row.s->boundary()), static_cast<size_t>(row.tokens));
     item.position = row.s->boundary();
     item.slot = row.slot.held() ? row.slot.bytes().data() : nullptr;
-    for (const BlockLeaseSet& set : row.blocks) item.blocks.push_back(set.pointers());
+    row.tables.resize(row.blocks.size());
+    for (size_t g = 0; g < row.blocks.size(); ++g) {
+      const auto held = row.blocks[g].pointers();
+      const size_t passed = row.s->memory.first[g];
+      if (passed == 0) {
+        item.blocks.push_back(held);
+        continue;
+      }
+      row.tables[g].assign(passed, nullptr);
+      row.tables[g].insert(row.tables[g].end(), held.begin(), held.end());
+      item.blocks.push_back(row.tables[g]);
+    }
     item.logits_mode = row.sample ? model::LogitsMode::kLast : model::LogitsMode::kNone;
     if (row.score) item.logits_mode = model::LogitsMode::kAll;
     if (row.sample || row.score) {

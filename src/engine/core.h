@@ -168,6 +168,8 @@ class Core {
     float* logits = nullptr;  // of the last row, or [tokens][vocab]
     StateLease slot;
     std::vector<BlockLeaseSet> blocks;
+    // Of groups whose first blocks are gone: null for those.
+    std::vector<std::vector<std::byte*>> tables;
   };
 
   // admission.cc
@@ -187,6 +189,12 @@ class Core {
   StatusOr<SlotHandle> ReserveSlot(OwnerId owner, FillMode fill);
   StatusOr<BlockHandle> ReserveBlock(size_t group, OwnerId owner, FillMode fill);
   void ReleaseMemory(Sequence* s);
+  // The sequence's memory holds the blocks of a bundle at `boundary`.
+  void SetFirstBlocks(Sequence* s, int64_t boundary) const;
+  // Gives back blocks that no later token sees.
+  Status DropPassedBlocks(Sequence* s);
+  // Those of a bundle at `boundary`, as many as are held.
+  std::vector<std::vector<Digest128>> DigestsAt(const Sequence& s, int64_t boundary) const;
   bool NothingComesBack() const;
   void Preempt(Sequence* s);
   void AfterFailedPull(SequencePtr sequence, const Status& status);

@@ -11,14 +11,20 @@
 
 namespace baton::engine {
 
+void Core::SetFirstBlocks(Sequence* s, int64_t boundary) const {
+  s->memory.first.resize(pools_.blocks.size());
+  for (size_t g = 0; g < pools_.blocks.size(); ++g)
+    s->memory.first[g] = layout().FirstBlock(g, static_cast<uint64_t>(boundary));
+}
+
 Status Core::ReserveBundle(Sequence* s, int64_t boundary) {
   if (layout().has_state()) {
     BATON_ASSIGN_OR_RETURN(s->memory.slot, ReserveSlot(s->owner, FillMode::kGapsOnly));
   }
-  s->memory.blocks.assign(pools_.blocks.size(), {});
-  s->memory.block_digests.assign(pools_.blocks.size(), {});
+  s->memory.Clear(pools_.blocks.size());
+  SetFirstBlocks(s, boundary);
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
-    while (static_cast<int64_t>(s->memory.blocks[g].size()) < BlocksFor(boundary)) {
+    while (s->memory.blocks[g].size() < layout().BlockCount(g, static_cast<uint64_t>(boundary))) {
       BATON_ASSIGN_OR_RETURN(const BlockHandle block,
                              ReserveBlock(g, s->owner, FillMode::kGapsOnly));
       s->memory.blocks[g].push_back(block);
@@ -37,13 +43,15 @@ StatusOr<std::unique_ptr<ParkedBundle>> Core::SealAndCopyOut(Sequence* s) {
     auto& held = s->memory.blocks[g];
     // Beyond the boundary there may be blocks that the step would have filled.
     for (size_t b = s->memory.sealed; b < count; ++b)
-      BATON_RETURN_IF_ERROR(pools_.blocks[g]->Seal(held[b]));
-    BATON_ASSIGN_OR_RETURN(BlockLeaseSet set, pools_.blocks[g]->AcquireAll(
-                                                  std::span(held).first(count), LeaseFor::kDigest));
+      BATON_RETURN_IF_ERROR(pools_.blocks[g]->Seal(s->memory.Block(g, b)));
+    const size_t first = s->memory.first[g];
+    BATON_ASSIGN_OR_RETURN(
+        BlockLeaseSet set,
+        pools_.blocks[g]->AcquireAll(std::span(held).first(count - first), LeaseFor::kDigest));
     for (size_t b = s->memory.sealed; b < count; ++b) {
       BATON_ASSIGN_OR_RETURN(
           const Digest128 digest,
-          DigestKvBlock(deps_.self, deps_.memory->device(), key, g, set.bytes(b)));
+          DigestKvBlock(deps_.self, deps_.memory->device(), key, g, set.bytes(b - first)));
       s->memory.block_digests[g].push_back(digest);
     }
     blocks.push_back(std::move(set));
@@ -56,11 +64,12 @@ StatusOr<std::unique_ptr<ParkedBundle>> Core::SealAndCopyOut(Sequence* s) {
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<ParkedBundle> parked,
       ParkedBundle::Take(
-          layout(), std::move(seal), s->memory.block_digests,
+          layout(), std::move(seal), DigestsAt(*s, boundary),
           [&](const BundlePart& part) -> ByteSpan {
             return part.is_state
                        ? ByteSpan(slot.bytes()).subspan(layout().parts()[part.part].offset)
-                       : ByteSpan(blocks[part.group].bytes(part.block));
+                       : ByteSpan(
+                             blocks[part.group].bytes(part.block - s->memory.first[part.group]));
           },
           &parking_));
   if (const uint64_t tail = TailBytes(boundary); tail > 0) {
@@ -157,15 +166,17 @@ Status Core::Unpark(Sequence* s) {
   s->memory.blocks = std::move(back.blocks);
   s->memory.block_digests = std::move(back.report.block_digests);
   s->memory.sealed = static_cast<size_t>(boundary / kBlockTokens);
+  SetFirstBlocks(s, boundary);
   Status status;
   if (s->memory.slot.has_value()) status = pools_.slots->Activate(*s->memory.slot);
   for (size_t g = 0; g < pools_.blocks.size(); ++g) {
     for (size_t b = 0; b < s->memory.blocks[g].size() && status.ok(); ++b) {
       const BlockHandle block = s->memory.blocks[g][b];
-      status =
-          b < s->memory.sealed ? pools_.blocks[g]->Seal(block) : pools_.blocks[g]->Activate(block);
+      status = s->memory.first[g] + b < s->memory.sealed ? pools_.blocks[g]->Seal(block)
+                                                         : pools_.blocks[g]->Activate(block);
     }
-    s->memory.block_digests[g].resize(s->memory.sealed);
+    const size_t first = s->memory.first[g];
+    s->memory.block_digests[g].resize(s->memory.sealed - std::min(s->memory.sealed, first));
   }
   s->record.emplace(s->base, std::move(chain));
   if (status.ok()) status = PutTailBack(s, parked);

@@ -38,12 +38,25 @@ struct PullPlan {
   int64_t reused_max = std::numeric_limits<int64_t>::max();
 };
 
-// Blocks and slot of a sequence. Blocks below `sealed` are SEALED (shared), the rest LIVE.
+// Blocks and slot of a sequence. Blocks are counted from token 0; those below `sealed` are SEALED
+// (shared), the rest LIVE. A group with a window holds no blocks that nothing will see again.
 struct SequenceMemory {
   std::optional<SlotHandle> slot;
-  std::vector<std::vector<BlockHandle>> blocks;       // per group, from token 0
-  std::vector<std::vector<Digest128>> block_digests;  // per group, of sealed blocks
+  std::vector<size_t> first;                          // per group, the first block held
+  std::vector<std::vector<BlockHandle>> blocks;       // per group, from `first` on
+  std::vector<std::vector<Digest128>> block_digests;  // per group, of sealed blocks from `first` on
   size_t sealed = 0;                                  // full blocks sealed, same for all groups
+
+  // No blocks, of `groups` groups.
+  void Clear(size_t groups) {
+    first.assign(groups, 0);
+    blocks.assign(groups, {});
+    block_digests.assign(groups, {});
+    sealed = 0;
+  }
+  BlockHandle Block(size_t group, size_t block) const {
+    return blocks[group][block - first[group]];
+  }
 };
 
 // What a prefill job delivers; called once, on the engine's thread. `reused` tokens of it were not

@@ -44,6 +44,7 @@ Status Core::KeepRestored(Sequence* s, PullResult pulled) {
   if (!status.ok()) {
     s->memory.slot = pulled.slot;
     s->memory.blocks = std::move(pulled.blocks);
+    SetFirstBlocks(s, static_cast<int64_t>(pulled.report.seal.identity.boundary));
     ReleaseMemory(s);  // frees VERIFIED and SEALED units alike
     return status;
   }

@@ -316,7 +316,14 @@ TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
 INSTANTIATE_TEST_SUITE_P(
     Models,
     TierCache,
-    ::testing::Values("short/granitemoehybrid", "short/bamba", "short/jamba", "short/llama"),
+    ::testing::Values("short/granitemoehybrid",
+                      "short/bamba",
+                      "short/jamba",
+                      "short/llama",
+                      "short/lfm2",             // a conv window only
+                      "short/mamba",            // no KV
+                      "short/recurrent_gemma",  // a window, smaller than the prompts
+                      "short/falcon_h1"),       // both in one layer
     [](const auto& info) {
       std::string name = info.param;
       return name.substr(name.find('/') + 1);
