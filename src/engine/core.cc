@@ -61,7 +61,14 @@ Core::~Core() {
 int64_t Core::max_model_len() const {
   const int64_t model = deps_.model->max_model_len();
   if (layout().groups().empty()) return model;
-  return std::min(model, int64_t{deps_.memory->blocks_per_group()} * kBlockTokens);
+  const int64_t blocks = int64_t{deps_.memory->blocks_per_group()};
+  // What a window holds does not grow: it must fit beside a step's tokens, however long the text.
+  bool bounded = true;
+  for (const KvGroup& group : layout().groups()) {
+    bounded &= group.window > 0 &&
+               blocks >= BlocksFor(group.window) + 1 + BlocksFor(options_.token_budget);
+  }
+  return bounded ? model : std::min(model, blocks * kBlockTokens);
 }
 
 IdentityBase Core::BaseOf(const std::string& cache_salt) const {

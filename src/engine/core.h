@@ -151,7 +151,7 @@ class Core {
   void DropCheckpoints();
 
   EngineStats& stats() { return stats_; }
-  // Context: the model's, or what the KV blocks hold if that is less.
+  // Context: the model's, or what the KV blocks hold if that is less; blocks of windows hold any.
   int64_t max_model_len() const;
   IdentityBase BaseOf(const std::string& cache_salt) const;
   const EngineOptions& options() const { return options_; }

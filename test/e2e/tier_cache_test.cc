@@ -285,7 +285,11 @@ TEST_P(TierCache, HandOffsAndTiersTogether) {
 TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
   DeploymentOptions options = WithTiers();
   options.slots = 9;
-  options.blocks = 26;
+  const std::vector<KvGroup>& groups = model_->layout().groups();
+  const bool has_kv = !groups.empty(), windowed = has_kv && groups[0].window > 0;
+  // A window's blocks do not grow with the history: fewer, and short steps, make them scarce.
+  options.blocks = windowed ? 8 : 26;
+  if (windowed) options.engine.token_budget = 32;
   Deployment d(model_, options);
   std::vector<GenerateRequest> requests;
   std::vector<Outcome> cold;
@@ -305,8 +309,9 @@ TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
     }
     LeaveMemory(d.decode());
   }
-  EXPECT_GT(stats.preemptions.load(), 0u);
-  EXPECT_GT(stats.resumed.load(), 0u);
+  // Without KV nothing grows while a sequence runs, so nobody has to give way.
+  EXPECT_EQ(stats.preemptions.load() > 0, has_kv);
+  EXPECT_EQ(stats.resumed.load() > 0, has_kv);
   EXPECT_GT(stats.restores.load(), 0u);
   EXPECT_GT(stats.prefix_hits.load(), 0u);
   EXPECT_EQ(stats.restore_rejects.load() + stats.park_rejects.load(), 0u);
