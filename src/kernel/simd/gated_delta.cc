@@ -6,7 +6,8 @@
 // 0.88 of peak; 0.73 to 0.83 reached). A call of one token reads the whole state, then updates it,
 // row after row: bound by its bytes, and as the two passes follow each other (the second from L2),
 // 0.6 (AVX2) to 0.77 (AVX-512) of the update bandwidth. Fetching the next head's state during the
-// second pass was slower (0.40 into L1, 0.6 to 0.7 into L2).
+// second pass was slower (0.40 into L1, 0.6 to 0.7 into L2), and so was reading it then (0.35 to
+// 0.38): heads lie a multiple of 4 KiB apart, and loads wait for stores with the same low bits.
 #include <type_traits>
 
 #include "kernel/simd/targets.h"
