@@ -126,15 +126,8 @@ void ForExpertTiles(const Step& step,
   });
 }
 
-// Squared relu over the columns of a tile.
-void SquareTile(Rows up, const Tile& tile) {
-  const int64_t begin = tile.panel_begin * kernel::kLanes;
-  const int64_t end = std::min(tile.panel_end * kernel::kLanes, up.stride);
-  for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
-    for (int64_t i = begin; i < end; ++i) {
-      const float v = up[r][i];
-      up[r][i] = v < 0 ? 0.0f : v * v;  // NaN stays NaN
-    }
+MlpForm FormOf(const MoeConfig& c) {
+  return c.gated ? MlpForm{} : MlpForm{.act = Activation::kRelu2, .gated = false};
 }
 
 // The input of the pairs and what is made of it, sorted by expert.
@@ -145,19 +138,15 @@ struct Pairs {
 
 void RunExperts(const Step& step, const MoeConfig& c, const MoeWeights& weights, const Pairs& p) {
   const kernel::Kernels& k = step.kernels();
+  const MlpForm form = FormOf(c);
   ForExpertTiles(step, weights, &MlpWeights::up, [&](const ExpertTile& t) {
     const MlpWeights& expert = weights.experts[t.expert];
     if (c.gated) RunTile(k, {&expert.gate, p.in, p.count, p.gate}, t.tile);
     RunTile(k, {&expert.up, p.in, p.count, p.up}, t.tile);
-    if (c.gated) {
-      CombineTile(k, p.gate, p.up, t.tile);
-    } else {
-      SquareTile(p.up, t.tile);
-    }
+    CombineTile(k, p.gate, p.up, t.tile, form);
   });
-  const Rows mixed = c.gated ? p.gate : p.up;
   ForExpertTiles(step, weights, &MlpWeights::down, [&](const ExpertTile& t) {
-    RunTile(k, {&weights.experts[t.expert].down, mixed, p.count, p.out}, t.tile);
+    RunTile(k, {&weights.experts[t.expert].down, p.gate, p.count, p.out}, t.tile);
   });
 }
 
@@ -168,18 +157,7 @@ void AddShared(
   const int64_t hidden = weights.router.w.cols();
   const Rows out{step.arena().Take(rows * hidden), hidden};
   const Rows share{step.arena().Take(rows), 1};
-  if (c.gated) {
-    RunMlp(step, *weights.shared, x, out, rows);
-  } else {
-    const Rows up{step.arena().Take(rows * c.shared_width), c.shared_width};
-    const LinearJob job{&weights.shared->up, x, rows, up};
-    const TilePlan plan = PlanTiles(weights.shared->up.w, rows, step.threads());
-    step.ForEach(plan.tiles(), rows * c.shared_width * hidden / 32, [&](int64_t i) {
-      RunTile(step.kernels(), job, plan.At(i));
-      SquareTile(up, plan.At(i));
-    });
-    RunLinear(step, {&weights.shared->down, up, rows, out});
-  }
+  RunMlp(step, *weights.shared, x, out, rows, FormOf(c));
   if (c.shared_gate) {
     RunLinear(step, {&weights.shared_gate, x, rows, share});
     step.kernels().apply(kernel::Function::kSigmoid, share.data, rows, share.data);
