@@ -252,8 +252,12 @@ MixerCost AttentionCost(const AttentionConfig& c, int64_t hidden) {
   cost.per_token =
       2 * (Product(in, q) + 2 * Product(in, c.kv_heads * c.head_dim) + Product(q, hidden));
   if (c.output_gate) cost.per_token += 2 * Product(in, q);
-  // Scores and values, each 2 per head element, over n / 2 keys on average.
-  cost.per_token_pair = 2 * Product(c.heads, c.head_dim);
+  // Scores and values, each 2 per head element, over n / 2 keys on average, or over a window.
+  if (c.window > 0) {
+    cost.per_token += 4 * Product(q, c.window);
+  } else {
+    cost.per_token_pair = 2 * Product(c.heads, c.head_dim);
+  }
   return cost;
 }
 
