@@ -29,15 +29,17 @@ void CombineTile(
     const kernel::Kernels& kernels, Rows gate, Rows up, const Tile& tile, const MlpForm& form = {});
 
 int64_t MoeScratch(const MoeConfig& config, int64_t hidden, int64_t rows);
-// The part of a row's router logits that decides: fills `chosen` (ascending) and `shares`, both
-// [top_k]. `logits` [E] is overwritten; `scores` [E] is scratch of kSigmoid, else unused.
+// One row's way to its experts.
+struct RowRoute {
+  float* logits;    // [experts], overwritten
+  float* scores;    // [experts], scratch of kSigmoid and of groups
+  int32_t* chosen;  // [top_k], ascending
+  float* shares;    // [top_k]
+};
 void RouteRow(const kernel::Kernels& kernels,
               const MoeConfig& config,
               const MoeWeights& weights,
-              float* logits,
-              float* scores,
-              int32_t* chosen,
-              float* shares);
+              const RowRoute& row);
 // y += the shared expert, then the row's top_k experts in ascending id, each times its share. `y`
 // must be initialised.
 void AddMoe(const Step& step,

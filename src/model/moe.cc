@@ -53,19 +53,24 @@ void KeepBestGroups(const MoeConfig& c, float* scores) {
   }
 }
 
-// Fills work.chosen and the shares [rows][top_k].
+// Of all rows: scratch [rows][experts] twice, shares [rows][top_k].
+struct Routing {
+  Rows logits, scores, shares;
+};
+
+// Fills work.chosen and the shares.
 void Route(const Step& step,
            const MoeConfig& c,
            const MoeWeights& weights,
-           Rows logits,
-           Rows scores,
-           Rows shares,
+           const Routing& r,
            int64_t rows) {
   std::vector<int32_t>& chosen = step.work().chosen;
   chosen.resize(rows * c.top_k);
   step.For(rows, c.experts * 4 + c.top_k * c.top_k, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      RouteRow(step.kernels(), c, weights, logits[r], scores[r], &chosen[r * c.top_k], shares[r]);
+    for (int64_t i = begin; i < end; ++i) {
+      RouteRow(step.kernels(), c, weights,
+               {r.logits[i], r.scores[i], &chosen[i * c.top_k], r.shares[i]});
+    }
   });
 }
 
@@ -209,10 +214,9 @@ int64_t SharedScratch(const MoeConfig& c, int64_t hidden, int64_t rows) {
 void RouteRow(const kernel::Kernels& kernels,
               const MoeConfig& c,
               const MoeWeights& weights,
-              float* logits,
-              float* scores,
-              int32_t* chosen,
-              float* shares) {
+              const RowRoute& row) {
+  float *logits = row.logits, *scores = row.scores, *shares = row.shares;
+  const int32_t* chosen = row.chosen;
   const float* by = logits;
   if (c.router == Router::kSoftmax) kernels.softmax(logits, c.experts);
   if (c.router == Router::kSigmoid) {
@@ -227,7 +231,7 @@ void RouteRow(const kernel::Kernels& kernels,
     KeepBestGroups(c, scores);
     by = scores;
   }
-  ChooseLargest(by, c.experts, c.top_k, chosen);
+  ChooseLargest(by, c.experts, c.top_k, row.chosen);
   for (int64_t k = 0; k < c.top_k; ++k) shares[k] = logits[chosen[k]];
   if (c.router == Router::kTopKSoftmax) kernels.softmax(shares, c.top_k);
   if (c.renormalise) {
@@ -254,13 +258,13 @@ void AddMoe(
   if (c.shared_width > 0) AddShared(step, c, weights, x, y, rows);
   const ArenaScope scope(&step.arena());
   Arena& arena = step.arena();
-  const Rows logits{arena.Take(rows * c.experts), c.experts};
-  const Rows scores{arena.Take(rows * c.experts), c.experts};
-  const Rows shares{arena.Take(rows * c.top_k), c.top_k};
-  RunLinear(step, {&weights.router, x, rows, logits});
-  Route(step, c, weights, logits, scores, shares, rows);
+  const Routing r{Rows{arena.Take(rows * c.experts), c.experts},
+                  Rows{arena.Take(rows * c.experts), c.experts},
+                  Rows{arena.Take(rows * c.top_k), c.top_k}};
+  RunLinear(step, {&weights.router, x, rows, r.logits});
+  Route(step, c, weights, r, rows);
   Gather(&step.work(), c, rows);
-  if (c.latent == 0) return AddRouted(step, c, weights, shares, x, y, rows);
+  if (c.latent == 0) return AddRouted(step, c, weights, r.shares, x, y, rows);
 
   const Rows in{arena.Take(rows * c.latent), c.latent};
   const Rows sum{arena.Take(rows * c.latent), c.latent};
@@ -268,7 +272,7 @@ void AddMoe(
   const Rows out{arena.Take(rows * hidden), hidden};
   RunLinear(step, {&weights.latent_in, x, rows, in});
   std::fill_n(sum.data, rows * c.latent, 0.0f);
-  AddRouted(step, c, weights, shares, in, sum, rows);
+  AddRouted(step, c, weights, r.shares, in, sum, rows);
   RunLinear(step, {&weights.latent_out, sum, rows, out});
   step.For(rows, hidden / 8, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) step.kernels().add_scaled(out[r], 1.0f, hidden, y[r]);

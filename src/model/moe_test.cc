@@ -256,8 +256,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, MoeTest, testing::ValuesIn(kCases), [](const aut
 std::vector<int32_t> Chosen(const MoeConfig& c, std::vector<float> logits) {
   std::vector<float> scores(c.experts), shares(c.top_k);
   std::vector<int32_t> chosen(c.top_k);
-  RouteRow(kernel::ReferenceKernels(), c, MoeWeights(), logits.data(), scores.data(), chosen.data(),
-           shares.data());
+  RouteRow(kernel::ReferenceKernels(), c, MoeWeights(),
+           {logits.data(), scores.data(), chosen.data(), shares.data()});
   return chosen;
 }
 
