@@ -31,9 +31,10 @@
 
 namespace baton::kernel {
 
-inline constexpr int kLanes = 16;            // virtual lanes, panel width, tokens per KV block
-inline constexpr int kAttentionSplit = 256;  // tokens per attention split, absolute positions
-inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kLanes = 16;             // virtual lanes, panel width, tokens per KV block
+inline constexpr int kAttentionSplit = 256;   // tokens per attention split, absolute positions
+inline constexpr int kMaxHeadDim = 256;       // of a recurrent head in narrow state
+inline constexpr int kMaxAttentionDim = 512;  // of an attention head
 
 // The functions of functions.h that exist as kernels over a vector.
 enum class Function : uint8_t {
@@ -74,7 +75,7 @@ struct AttentionArgs {
   const float* const* blocks;
   int64_t k_offset;
   int64_t v_offset;
-  int64_t head_dim;  // <= kMaxHeadDim
+  int64_t head_dim;  // <= kMaxAttentionDim
   int64_t group;     // query heads per KV head
   int64_t rows;
   int64_t first_len;  // tokens visible to row 0, >= 1

@@ -189,9 +189,9 @@ AttentionArgs AttentionOn(const Cache& cache, int64_t dim, int64_t group, const 
 
 TEST_P(SimdTest, AttentionGivesTheSameBits) {
   Random rnd(4);
-  const int64_t dims[] = {8, 16, 20, 24, 32, 40, 64, 80, 96, 128, 192, 256};
+  const int64_t dims[] = {8, 16, 20, 24, 32, 40, 64, 80, 96, 128, 192, 256, 464, 512};
   for (int i = 0; i < 120; ++i) {
-    const int64_t dim = dims[i % 12];
+    const int64_t dim = dims[i % 14];
     const int64_t group = rnd.Int(1, 5);
     const int64_t rows = i % 5 == 0 ? rnd.Int(17, 70) : rnd.Int(1, 9);
     const int64_t first = i % 3 == 0   ? rnd.Int(1, 20)

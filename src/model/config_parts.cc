@@ -30,11 +30,11 @@ AttentionConfig ParseAttention(ConfigReader* reader,
                               ") is no multiple of \"num_attention_heads\" (", a.heads,
                               ") and \"head_dim\" is absent"));
   }
-  a.head_dim =
-      reader->Int({"head_dim", "attention_head_dim"}, config.hidden_size / a.heads, kHeadDimRange);
-  if (a.head_dim < kHeadDimRange.min || a.head_dim > kHeadDimRange.max) {
+  a.head_dim = reader->Int({"head_dim", "attention_head_dim"}, config.hidden_size / a.heads,
+                           kAttentionDimRange);
+  if (a.head_dim < kAttentionDimRange.min || a.head_dim > kAttentionDimRange.max) {
     reader->Fail(absl::StrCat("hidden_size / num_attention_heads is ", a.head_dim,
-                              "; a head has 1 to ", kHeadDimRange.max, " dimensions"));
+                              "; a head has 1 to ", kAttentionDimRange.max, " dimensions"));
     a.head_dim = 1;
   }
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));

@@ -27,6 +27,7 @@ inline constexpr Range kWidthRange{1, int64_t{1} << 20};
 inline constexpr Range kVocabRange{1, int64_t{1} << 24};
 inline constexpr Range kHeadsRange{1, 4096};
 inline constexpr Range kHeadDimRange{1, 256};
+inline constexpr Range kAttentionDimRange{1, 512};  // kernel::kMaxAttentionDim
 inline constexpr Range kStateRange{1, 4096};
 inline constexpr Range kConvRange{2, 8};
 inline constexpr Range kExpertsRange{0, 4096};

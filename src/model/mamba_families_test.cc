@@ -183,6 +183,14 @@ TEST(Zamba, LayersWithASharedBlockKeepKvAndState) {
   for (size_t i = 0; i < zamba->layers.size(); ++i)
     if (zamba->layers[i].attends()) hybrid.push_back(i);
   EXPECT_EQ(hybrid, (std::vector<size_t>{2, 7, 13}));
+  const auto published = ParseConfig(*ParseJsonLenient(
+      R"({"model_type":"zamba","vocab_size":32000,"hidden_size":3712,"num_attention_heads":16})"));
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_EQ(published->attention->head_dim, 464);
+  EXPECT_THAT(Error(ParseConfig(*ParseJsonLenient(
+                  R"({"model_type":"zamba","vocab_size":10,"hidden_size":3712,
+                      "num_attention_heads":8})"))),
+              HasSubstr("1 to 512 dimensions, it would have 928"));
 }
 
 TEST(Zamba, RefusesByName) {

@@ -48,12 +48,12 @@ void ParseSharedBlock(ConfigReader* reader, int64_t default_width, ModelConfig* 
   a.input = 2 * config->hidden_size;
   a.heads = reader->Int({"num_attention_heads"}, 32, kHeadsRange);
   a.kv_heads = reader->Int({"num_key_value_heads"}, a.heads, kHeadsRange);
-  a.head_dim = reader->Int({"attention_head_dim"}, a.input / a.heads, kHeadDimRange);
+  a.head_dim = reader->Int({"attention_head_dim"}, a.input / a.heads, kAttentionDimRange);
   if (a.input % a.heads != 0 || a.heads % a.kv_heads != 0 || a.head_dim < 1 ||
-      a.head_dim > kHeadDimRange.max) {
+      a.head_dim > kAttentionDimRange.max) {
     reader->Fail(absl::StrCat("attention of ", a.heads, " heads and ", a.kv_heads,
                               " KV heads over 2 * hidden_size = ", a.input,
-                              " is not supported: a head must have 1 to ", kHeadDimRange.max,
+                              " is not supported: a head must have 1 to ", kAttentionDimRange.max,
                               " dimensions, it would have ", a.input / a.heads));
     a.head_dim = 1;
   }

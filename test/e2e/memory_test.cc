@@ -85,7 +85,8 @@ TEST_P(MemoryTest, MovingEverythingBetweenStepsChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Connectors, MemoryTest, ::testing::Values("", "inproc", "shm", "tcp"));
 
 TEST(MemoryGolden, MovingEverythingBetweenStepsChangesNoBit) {
-  for (const char* name : {"long/granitemoehybrid", "short/bamba"}) {
+  for (const char* name :
+       {"long/granitemoehybrid", "short/bamba", "short/falcon_h1", "short/zamba2"}) {
     SCOPED_TRACE(name);
     auto model = LoadModel(name);
     std::vector<GenerateRequest> requests;

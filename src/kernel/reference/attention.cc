@@ -9,7 +9,7 @@ namespace {
 struct Split {
   float max;
   float sum;
-  float out[kMaxHeadDim];
+  float out[kMaxAttentionDim];
 };
 
 // Tokens [begin, end) of one query, all in one split.

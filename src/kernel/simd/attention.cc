@@ -31,6 +31,9 @@ constexpr int kSplitBlocks = kAttentionSplit / kLanes;
 constexpr int AtMost(int v, int most) { return v < most ? v : most; }
 constexpr int PowerOfTwoBelow(int v) { return v >= 8 ? 8 : v >= 4 ? 4 : v >= 2 ? 2 : 1; }
 
+// A row of outputs; the odd number of cache lines keeps a tile's rows out of each other's sets.
+constexpr int kRow = kMaxAttentionDim + kLanes;
+
 // One tile of queries; arrays are indexed by query. `p` holds scores, then softmax numerators.
 struct Tile {
   int64_t count;
@@ -40,7 +43,7 @@ struct Tile {
   int64_t start;        // first token they see
   float max[kTileQ];    // of all splits so far
   float sum[kTileQ];
-  HWY_ALIGN float total[kTileQ][kMaxHeadDim];
+  HWY_ALIGN float total[kTileQ][kRow];
 };
 
 // One split of the queries of a tile from `first` on (those before end before the split does).
@@ -56,7 +59,7 @@ struct Split {
   float max[kTileQ];
   float sum[kTileQ];
   HWY_ALIGN float p[kTileQ][kAttentionSplit];
-  HWY_ALIGN float out[kTileQ][kMaxHeadDim];
+  HWY_ALIGN float out[kTileQ][kRow];
 };
 
 // Scores of Q queries from `first` on against B blocks from `block` on.
