@@ -152,7 +152,7 @@ TEST(Config, CountsAreBounded) {
   for (const char* bad :
        {R"({"vocab_size":0})", R"({"vocab_size":1e9})", R"({"vocab_size":null})",
         R"({"hidden_size":-1})", R"({"hidden_size":1e300})", R"({"num_hidden_layers":1000000})",
-        R"({"num_attention_heads":3})", R"({"num_key_value_heads":3})", R"({"head_dim":512})",
+        R"({"num_attention_heads":3})", R"({"num_key_value_heads":3})", R"({"head_dim":520})",
         R"({"head_dim":7})", R"({"max_position_embeddings":99999999999})",
         R"({"intermediate_size":"big"})", R"({"rms_norm_eps":0})", R"({"rms_norm_eps":null,
         "tie_word_embeddings":"yes"})",
