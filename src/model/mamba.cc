@@ -56,7 +56,8 @@ void ParseFalconMamba(ConfigReader* reader, ModelConfig* config) {
 
 void ParseMamba2Model(ConfigReader* reader, ModelConfig* config) {
   ParseCommon(reader, Mixer::kMamba2, 64, config);
-  reader->RequireAbsent({"norm_before_gate"}, "the norm before the gate is not supported");
+  // "norm_before_gate" is true in published files whose models were trained with the gate first;
+  // no implementation reads it.
   if (!reader->Bool({"rms_norm"}, true))
     reader->Fail("\"rms_norm\" is false; only the gated norm is supported");
   Mamba2Config m;

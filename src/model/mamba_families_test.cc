@@ -86,12 +86,13 @@ TEST(PureStateSpace, HasNoKvAndItsLibrarysDefaults) {
   EXPECT_FALSE(falcon->tie_word_embeddings);
   EXPECT_EQ(falcon->mamba1->part_norm, PartNorm::kPlain);
   EXPECT_EQ(falcon->mamba1->part_eps, 2e-6f);
-  const auto mamba2 = ParseConfig(
-      *ParseJsonLenient(R"({"model_type":"mamba2","vocab_size":10,"hidden_size":4096})"));
+  const auto mamba2 = ParseConfig(*ParseJsonLenient(
+      R"({"model_type":"mamba2","vocab_size":10,"hidden_size":4096,"norm_before_gate":true})"));
   ASSERT_TRUE(mamba2.ok()) << mamba2.status();
   EXPECT_FALSE(mamba2->tie_word_embeddings);
   EXPECT_EQ(mamba2->mamba2->groups, 8);
   EXPECT_EQ(mamba2->mamba2->norm_groups, 8);
+  EXPECT_EQ(mamba2->mamba2->gate_norm, GateNorm::kGateFirst);
   for (const auto* c : {&*mamba, &*falcon, &*mamba2}) {
     const auto layout = BuildLayout(*c, Sha256());
     ASSERT_TRUE(layout.ok()) << layout.status();
