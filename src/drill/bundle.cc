@@ -35,7 +35,7 @@ StatusOr<Payload> ComputeBundle(const model::Model& model, std::span<const Token
     bundle->parts[StatePartKey(i)].assign(from, from + part.bytes);
   }
   for (size_t g = 0; g < blocks.size(); ++g) {
-    for (uint64_t b = 0; b < n; ++b) {
+    for (uint64_t b = layout.FirstBlock(g, tokens.size()); b < n; ++b) {
       const std::byte* from = blocks[g][b];
       bundle->parts[BlockPartKey(g, b)].assign(from, from + layout.groups()[g].block_bytes);
     }

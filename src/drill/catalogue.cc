@@ -28,6 +28,14 @@ PartKey PartOf(const Layout& layout, std::string_view component, int nth = 0) {
   return StatePartKey(0);
 }
 
+// The first block of the first group that the bundle has: a window's are its last.
+PartKey FirstBlockPart(const CapturedPull& bundle) {
+  PartKey first{UINT64_MAX};
+  for (const auto& [key, bytes] : bundle.parts)
+    if (IsBlockPart(key) && key.value < first.value) first = key;
+  return first;
+}
+
 Arm Connector1(Attack attack) {
   return [attack = std::move(attack)](Trial& t) {
     t.rig.connector().Arm(attack, 1);
@@ -108,8 +116,12 @@ void AddPayloads(Builder* b) {
            Connector1(SwapParts(PartOf(l, "conv"), PartOf(l, "conv", 1))));
   b->last().needs_component = "conv";
   b->last().needs_parts = 2;
-  b->Kv("F06", "kv", "two KV blocks of the sequence swapped",
-        Connector1(SwapParts(BlockPartKey(0, 0), BlockPartKey(0, 1))));
+  b->Kv("F06", "kv", "two KV blocks of the sequence swapped", [](Trial& t) {
+    const PartKey first = FirstBlockPart(*t.payloads.truth);
+    t.rig.connector().Arm(SwapParts(first, PartKey{first.value + 1}), 1);
+    return absl::OkStatus();
+  });
+  b->last().needs_blocks = 2;
   b->State("F07", "zeros", "one component never sent: zeros at the destination",
            Connector1(ZeroPart(PartOf(l, "conv"))));
   b->State("F07", "not offered", "one component missing from the offer",
@@ -144,8 +156,10 @@ void AddFlips(Builder* b) {
            Connector1(FlipBytes(PartOf(l, "conv"), 0, 64, 0x11)));
   b->last().guards = {kState, kFinite};
   b->last().needs_component = "conv";
-  b->Kv("F10", "page in kv", "one page of a KV block",
-        Connector1(FlipBytes(BlockPartKey(0, 0), 0, 4096, 0x05)));
+  b->Kv("F10", "page in kv", "one page of a KV block", [](Trial& t) {
+    t.rig.connector().Arm(FlipBytes(FirstBlockPart(*t.payloads.truth), 0, 4096, 0x05), 1);
+    return absl::OkStatus();
+  });
   b->last().guards = {kBlock, kFinite};
   b->Record("F10", "bit in offer", "one bit of the offer", "checksum of the offer", {"malformed"},
             Connector1(FlipOfferBit(777, false)));

@@ -38,7 +38,17 @@ double Distance(const std::vector<double>& right, const std::vector<double>& wro
   return sum / 2;
 }
 
-bool Applies(const Fault& f, const Layout& layout, const std::string& connector, std::string* why) {
+bool KvGrows(const Layout& layout) {
+  return std::any_of(layout.groups().begin(), layout.groups().end(),
+                     [](const KvGroup& group) { return group.window == 0; });
+}
+
+// `boundary`: of the victim's bundle.
+bool Applies(const Fault& f,
+             const Layout& layout,
+             uint64_t boundary,
+             const std::string& connector,
+             std::string* why) {
   size_t parts = 0, axes = SIZE_MAX;
   for (const StatePart& part : layout.parts()) {
     if (part.component != f.needs_component) continue;
@@ -51,6 +61,10 @@ bool Applies(const Fault& f, const Layout& layout, const std::string& connector,
     *why = "this model has no recurrent state";
   } else if (f.needs_kv && layout.groups().empty()) {
     *why = "this model has no KV cache";
+  } else if (f.rest == Rest::kParked && !KvGrows(layout)) {
+    *why = "this model's KV is a window and does not grow: nobody is preempted for want of it";
+  } else if (f.needs_kv && layout.BlockCount(0, boundary) < f.needs_blocks) {
+    *why = "this model's window is one KV block";
   } else if (!f.needs_component.empty() && parts < f.needs_parts) {
     *why = parts == 0 ? absl::StrCat("this model's state has no \"", f.needs_component, "\"")
                       : "this model has one recurrent layer";
@@ -314,7 +328,9 @@ StatusOr<FaultReport> Drill::Run(const Fault& fault,
   report.connector = fault.rest == Rest::kNowhere ? connector : RestName(fault.rest);
   report.check = fault.check;
   report.no_twin = fault.no_twin;
-  if (!Applies(fault, model_->layout(), connector, &report.not_applicable)) return report;
+  const auto boundary =
+      static_cast<uint64_t>(HandoffBoundary(static_cast<int64_t>(in_.victim.size())));
+  if (!Applies(fault, model_->layout(), boundary, connector, &report.not_applicable)) return report;
   BATON_RETURN_IF_ERROR(RunGuarded(fault, connector, &report));
   if (fault.no_twin.empty()) BATON_RETURN_IF_ERROR(RunTwin(fault, connector, divergence, &report));
   return report;

@@ -86,6 +86,7 @@ struct Fault {
 
   bool needs_state = false;
   bool needs_kv = false;
+  uint64_t needs_blocks = 1;      // of the first KV group in a bundle, if needs_kv
   std::string needs_component{};  // of the state, "conv" or "ssm"; "": any
   size_t needs_parts = 1;         // of that component
   size_t needs_axes = 1;          // each of them

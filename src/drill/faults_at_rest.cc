@@ -85,6 +85,13 @@ Tamper RearrangeAll(std::string_view component, Rearrange how) {
   };
 }
 
+// The first block of the first group that the bundle has: a window's are its last.
+PartKey FirstBlockPart(const AtRest& at) {
+  for (const PartKey key : PartsOf(at))
+    if (!IsStatePart(key)) return key;
+  return BlockPartKey(0, 0);
+}
+
 Tamper Flip(PartKey key, size_t offset, size_t bytes, uint8_t mask) {
   return [=](AtRest& at) {
     const MutableByteSpan part = at.bundle.Part(key);
@@ -160,8 +167,9 @@ void AddBytes(Builder* b) {
       b->State("F10", "line in conv", "one cache line of a conv window", Flip(conv, 0, 64, 0x11));
   line.guards = {kState, kFinite};
   line.needs_component = "conv";
-  b->Kv("F10", "page in kv", "one page of a KV block", Flip(BlockPartKey(0, 0), 0, 4096, 0x05))
-      .guards = {kBlock, kFinite};
+  b->Kv("F10", "page in kv", "one page of a KV block", [](AtRest& at) {
+     return Flip(FirstBlockPart(at), 0, 4096, 0x05)(at);
+   }).guards = {kBlock, kFinite};
   b->State("F11", "1 token early", "state taken one token before its boundary", StateAt(-1));
   b->State("F11", "1 token late", "state taken one token after its boundary", StateAt(1));
   b->State("F11", "15 tokens early", "state taken block - 1 tokens early", StateAt(-15));
@@ -399,6 +407,7 @@ void AddParked(Builder* b) {
       .needs_component = "ssm";
   Fault& kv =
       lost("kv lost", "a preempted sequence resumes without a KV block", BlockPartKey(0, 0));
+  kv.tamper = [](AtRest& at) { return at.bundle.Drop(FirstBlockPart(at)); };
   kv.needs_state = false;
   kv.guards = {kParts, kLanded, kBlock, kFinite};
 }

@@ -87,7 +87,8 @@ class Worker:
         """(ids, last logits hash, result) of a request whose prompt is to be pulled from `endpoint`."""
         body = {'prompt': prompt, 'prompt_len': len(prompt), 'conversation_len': len(prompt) - 1, 'cache_salt_hex': '',
                 'logits_hash': None, 'prefill_endpoint': endpoint, 'label': 'hostile',
-                'sampling': {'temperature': 0, 'top_k': 0, 'top_p': 1, 'min_p': 0, 'repetition_penalty': 1, 'seed': 1,
+                'sampling': {'temperature': 0, 'top_k': 0, 'top_p': 1, 'min_p': 0, 'repetition_penalty': 1,
+                             'presence_penalty': 0, 'frequency_penalty': 0, 'logit_bias': [], 'prompt_logprobs': -1, 'seed': 1,
                              'max_tokens': max_tokens, 'min_tokens': max_tokens, 'ignore_eos': True,
                              'stop_token_ids': [], 'logprobs': 0}}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
