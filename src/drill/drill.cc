@@ -96,14 +96,9 @@ StatusOr<std::unique_ptr<Drill>> Drill::Create(const model::Model* model, Inputs
 
 Status Drill::Prepare() {
   faults_ = Catalogue(model_->layout());
-  // What a window holds does not grow, so its sequences do not push each other out of memory.
-  bool grows = false;
-  for (const KvGroup& group : model_->layout().groups()) grows |= group.window == 0;
-  for (const Rest rest : {Rest::kMemory, Rest::kHost, Rest::kDisk, Rest::kParked}) {
-    if (rest == Rest::kParked && !grows) continue;
+  for (const Rest rest : {Rest::kMemory, Rest::kHost, Rest::kDisk, Rest::kParked})
     for (Fault& fault : CatalogueAtRest(model_->layout(), rest))
       faults_at_rest_.push_back(std::move(fault));
-  }
   const auto g = static_cast<size_t>(HandoffBoundary(static_cast<int64_t>(in_.victim.size())));
   const std::span<const TokenId> victim(in_.victim);
   BATON_ASSIGN_OR_RETURN(payloads_.other, ComputeBundle(*model_, std::span(in_.other).first(g)));

@@ -8,6 +8,7 @@
 #include "model/generate.h"
 #include "model/model_layout.h"
 #include "model/temp_dir.h"
+#include "model/test_checkpoint.h"
 
 namespace baton::model {
 namespace {
@@ -19,17 +20,6 @@ StatusOr<ModelConfig> Parse(const std::string& text) {
   const auto json = ParseJsonLenient(text);
   if (!json.ok()) return json.status();
   return ParseConfig(*json);
-}
-
-// A preset with keys replaced; null removes one.
-StatusOr<ModelConfig> With(const char* preset, const std::string& changes) {
-  Json json = *PresetConfig(preset);
-  json.merge_patch(*ParseJsonLenient(changes));
-  return ParseConfig(json);
-}
-
-std::string Error(const StatusOr<ModelConfig>& config) {
-  return config.ok() ? "ok" : std::string(config.status().message());
 }
 
 TEST(Config, DefaultsAreTheLibrarysOwn) {

@@ -7,21 +7,12 @@
 #include "model/config.h"
 #include "model/generate.h"
 #include "model/model_layout.h"
+#include "model/test_checkpoint.h"
 
 namespace baton::model {
 namespace {
 
 using testing::HasSubstr;
-
-StatusOr<ModelConfig> With(const char* preset, const std::string& changes) {
-  Json json = *PresetConfig(preset);
-  json.merge_patch(*ParseJsonLenient(changes));
-  return ParseConfig(json);
-}
-
-std::string Error(const StatusOr<ModelConfig>& config) {
-  return config.ok() ? "ok" : std::string(config.status().message());
-}
 
 // The keys that say which layers there are and what they keep, as published.
 constexpr char kPublished[] = R"({

@@ -18,6 +18,7 @@
 #include "model/model_layout.h"
 #include "model/sequence_memory.h"
 #include "model/temp_dir.h"
+#include "model/test_checkpoint.h"
 
 namespace baton::model {
 namespace {
@@ -26,49 +27,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-StatusOr<ModelConfig> With(const char* preset, const std::string& changes) {
-  Json json = *PresetConfig(preset);
-  json.merge_patch(*ParseJsonLenient(changes));
-  return ParseConfig(json);
-}
-
-std::string Error(const StatusOr<ModelConfig>& config) {
-  return config.ok() ? "ok" : std::string(config.status().message());
-}
-
-struct Published {
-  const char* file;
-  int64_t attention_layers, recurrent_layers;
-  uint64_t conv_bytes, recurrent_bytes;  // in bf16 and f32
-  uint64_t kv_bytes_per_token;           // in bf16
-};
-
-TEST(PublishedHybrids, KeepWhatTheyArePublishedToKeep) {
-  for (const Published& p :
-       std::vector<Published>{{"falcon-h1-0.5b", 36, 36, 387072, 28311552, 18432},
-                              {"falcon-h1-34b", 72, 72, 2211840, 301989888, 147456},
-                              {"nemotron-3-nano-30b-a3b", 6, 23, 847872, 48234496, 6144},
-                              {"nemotron-3-super-120b-a12b", 8, 40, 2457600, 167772160, 8192},
-                              {"nemotron-3-ultra-550b-a55b", 12, 48, 5308416, 402653184, 12288},
-                              {"nemotron-h-56b", 10, 54, 6635520, 905969664, 40960},
-                              {"nemotron-h-8b", 4, 24, 1474560, 100663296, 16384}}) {
-    const std::string path = BATON_SOURCE_DIR "/test/configs/" + std::string(p.file) + ".json";
-    const auto text = ReadFileBytes(path, 1 << 20);
-    ASSERT_TRUE(text.ok()) << text.status();
-    Json json = *ParseJsonLenient(*text);
-    json.emplace("vocab_size", 131072);  // some of the files hold the geometry only
-    const auto config = ParseConfig(json);
-    ASSERT_TRUE(config.ok()) << p.file << ": " << config.status();
-    EXPECT_EQ(config->CountMixers(Mixer::kAttention), p.attention_layers) << p.file;
-    EXPECT_EQ(config->CountMixers(Mixer::kMamba2), p.recurrent_layers) << p.file;
-    const auto layout = BuildLayout(*config, Sha256());
-    ASSERT_TRUE(layout.ok()) << p.file << ": " << layout.status();
-    // All f32 here.
-    EXPECT_EQ(layout->state_payload_bytes(), 2 * p.conv_bytes + p.recurrent_bytes) << p.file;
-    EXPECT_EQ(layout->kv_bytes_per_token(), 2 * p.kv_bytes_per_token) << p.file;
-  }
-}
 
 TEST(PureStateSpace, HasNoKvAndItsLibrarysDefaults) {
   const auto mamba =

@@ -9,21 +9,12 @@
 #include "model/generate.h"
 #include "model/lightning.h"
 #include "model/model_layout.h"
+#include "model/test_checkpoint.h"
 
 namespace baton::model {
 namespace {
 
 using testing::HasSubstr;
-
-StatusOr<ModelConfig> With(const std::string& changes) {
-  Json json = *PresetConfig("tiny-minimax");
-  json.merge_patch(*ParseJsonLenient(changes));
-  return ParseConfig(json);
-}
-
-std::string Error(const StatusOr<ModelConfig>& config) {
-  return config.ok() ? "ok" : std::string(config.status().message());
-}
 
 TEST(MiniMax, DefaultsAreTheLibrarysOwn) {
   const auto c = ParseConfig(*ParseJsonLenient(
@@ -41,24 +32,27 @@ TEST(MiniMax, DefaultsAreTheLibrarysOwn) {
 }
 
 TEST(MiniMax, OriginalSpellingsMeanTheSame) {
-  const std::string base = CanonicalText(*With("{}"));
-  EXPECT_EQ(CanonicalText(*With(R"({"layer_types":null,"attn_type_list":[0,1,0,1]})")), base);
-  EXPECT_EQ(CanonicalText(*With(R"({"linear_attn_alpha_factor":null,
+  const std::string base = CanonicalText(*With("tiny-minimax", "{}"));
+  EXPECT_EQ(
+      CanonicalText(*With("tiny-minimax", R"({"layer_types":null,"attn_type_list":[0,1,0,1]})")),
+      base);
+  EXPECT_EQ(CanonicalText(*With("tiny-minimax", R"({"linear_attn_alpha_factor":null,
       "layernorm_linear_attention_alpha":2.0,"postnorm":true,"shared_intermediate_size":0})")),
             base);
   for (const char* change :
        {R"({"linear_attn_beta_factor":0.5})", R"({"mlp_alpha_factor":3})", R"({"rotary_dim":20})",
         R"({"full_attn_alpha_factor":3})", R"({"layer_types":null})"}) {
-    EXPECT_NE(CanonicalText(*With(change)), base) << change;
+    EXPECT_NE(CanonicalText(*With("tiny-minimax", change)), base) << change;
   }
-  EXPECT_THAT(Error(With(R"({"layer_types":null,"attn_type_list":[0,2,0,1]})")),
+  EXPECT_THAT(Error(With("tiny-minimax", R"({"layer_types":null,"attn_type_list":[0,2,0,1]})")),
               HasSubstr("layer 1"));
-  EXPECT_THAT(Error(With(R"({"postnorm":false})")), HasSubstr("postnorm"));
-  EXPECT_THAT(Error(With(R"({"shared_intermediate_size":8})")), HasSubstr("shared expert"));
+  EXPECT_THAT(Error(With("tiny-minimax", R"({"postnorm":false})")), HasSubstr("postnorm"));
+  EXPECT_THAT(Error(With("tiny-minimax", R"({"shared_intermediate_size":8})")),
+              HasSubstr("shared expert"));
 }
 
 TEST(MiniMax, LinearLayersKeepOneTensor) {
-  const auto layout = BuildLayout(*With("{}"), Sha256());
+  const auto layout = BuildLayout(*With("tiny-minimax", "{}"), Sha256());
   ASSERT_TRUE(layout.ok()) << layout.status();
   ASSERT_EQ(layout->StatePartCount(), 2u);
   EXPECT_EQ(layout->PartName(0), "l0.ssm");

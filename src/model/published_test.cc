@@ -21,6 +21,7 @@
 #include "model/model.h"
 #include "model/quantisation.h"
 #include "model/temp_dir.h"
+#include "model/test_checkpoint.h"
 #include "model/weight_binder.h"
 
 namespace baton::model {
@@ -29,32 +30,6 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-struct Stored {
-  TensorDType dtype;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using Tensors = std::map<std::string, Stored>;
-
-Tensors ReadAll(const std::string& path) {
-  Tensors out;
-  const auto file = SafetensorsFile::Open(path);
-  EXPECT_TRUE(file.ok()) << file.status();
-  for (const StoredTensor& t : (*file)->tensors())
-    out[t.name] = {t.dtype, t.shape, {t.bytes.begin(), t.bytes.end()}};
-  return out;
-}
-
-void WriteAll(const std::string& path, const Tensors& tensors) {
-  std::vector<TensorSpec> specs;
-  for (const auto& [name, t] : tensors) specs.push_back({name, t.dtype, t.shape});
-  auto writer = SafetensorsWriter::Create(path, specs, {});
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  for (const auto& [name, t] : tensors) ASSERT_TRUE(writer->Append(t.bytes).ok());
-  const Status closed = writer->Close();
-  ASSERT_TRUE(closed.ok()) << closed;
-}
 
 void Generate(const TempDir& dir, const char* preset) {
   ASSERT_TRUE(GenerateCheckpoint(*PresetConfig(preset), {}, dir.path(), nullptr).ok());

@@ -1,7 +1,6 @@
 #include "model/quantisation.h"
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "kernel/kernels.h"
+#include "kernel/packed_matrix.h"
 
 namespace baton::model {
 namespace {
@@ -64,11 +63,6 @@ std::array<float, 256> MakeE4M3Table() {
     table[static_cast<size_t>(i)] = (i & 0x80) != 0 ? -v : v;
   }
   return table;
-}
-
-uint16_t ToBF16(float v) {
-  const uint32_t bits = std::bit_cast<uint32_t>(v);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
 float ScaleAt(const StoredTensor& scales, int64_t i) {
@@ -158,7 +152,7 @@ StatusOr<std::vector<std::byte>> DequantiseBlocks(const StoredTensor& weight,
       for (int64_t c = c0; c < std::min(cols, c0 + block.cols); ++c) {
         const float v = kTable[in[r * cols + c]] * scale;
         finite = finite && std::isfinite(v);
-        const uint16_t bits = ToBF16(v);
+        const uint16_t bits = kernel::ToBF16(v);
         std::memcpy(&out[static_cast<size_t>(r * cols + c) * sizeof(bits)], &bits, sizeof(bits));
       }
     }

@@ -12,21 +12,7 @@ void ParseQwen35(ConfigReader* reader, ModelConfig* config) {
 }
 
 void BindQwen35(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
-  AllowQwenNames(binder);
-  BindQwenEnds(config, binder, weights);
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const std::string prefix = LayerPrefix(i);
-    LayerWeights* layer = &weights->layers[i];
-    BindQwenNorms(config, binder, prefix, layer);
-    if (config.layers[i].mixer == Mixer::kAttention) {
-      BindQwenAttention(config, binder, prefix + "self_attn.", &layer->attention.emplace());
-    } else {
-      GatedDeltaWeights& delta = layer->gated_delta.emplace();
-      BindQwen35Projections(config, binder, prefix + "linear_attn.", &delta);
-      BindQwenDelta(config, binder, prefix + "linear_attn.", &delta);
-    }
-    BindMlp(config, binder, prefix + "mlp.", *config.mlp, &layer->mlp.emplace());
-  }
+  BindQwen(config, binder, BindQwen35Projections, /*fused=*/false, weights);
 }
 
 }  // namespace baton::model

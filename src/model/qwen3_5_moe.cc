@@ -19,21 +19,7 @@ void ParseQwen35Moe(ConfigReader* reader, ModelConfig* config) {
 }
 
 void BindQwen35Moe(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
-  AllowQwenNames(binder);
-  BindQwenEnds(config, binder, weights);
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const std::string prefix = LayerPrefix(i);
-    LayerWeights* layer = &weights->layers[i];
-    BindQwenNorms(config, binder, prefix, layer);
-    if (config.layers[i].mixer == Mixer::kAttention) {
-      BindQwenAttention(config, binder, prefix + "self_attn.", &layer->attention.emplace());
-    } else {
-      GatedDeltaWeights& delta = layer->gated_delta.emplace();
-      BindQwen35Projections(config, binder, prefix + "linear_attn.", &delta);
-      BindQwenDelta(config, binder, prefix + "linear_attn.", &delta);
-    }
-    BindQwenMoe(config, binder, prefix + "mlp.", /*fused=*/true, &layer->moe.emplace());
-  }
+  BindQwen(config, binder, BindQwen35Projections, /*fused=*/true, weights);
 }
 
 }  // namespace baton::model

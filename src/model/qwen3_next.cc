@@ -35,7 +35,7 @@ void ParseQwen3Next(ConfigReader* reader, ModelConfig* config) {
 namespace {
 
 // One key head after another: its q, k, then v and z of the value heads that use it; b and a alike.
-void BindProjections(const ModelConfig& config,
+void BindInterleaved(const ModelConfig& config,
                      WeightBinder* binder,
                      const std::string& prefix,
                      GatedDeltaWeights* w) {
@@ -62,25 +62,7 @@ void BindProjections(const ModelConfig& config,
 }  // namespace
 
 void BindQwen3Next(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
-  AllowQwenNames(binder);
-  BindQwenEnds(config, binder, weights);
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const std::string prefix = LayerPrefix(i);
-    LayerWeights* layer = &weights->layers[i];
-    BindQwenNorms(config, binder, prefix, layer);
-    if (config.layers[i].mixer == Mixer::kAttention) {
-      BindQwenAttention(config, binder, prefix + "self_attn.", &layer->attention.emplace());
-    } else {
-      GatedDeltaWeights& delta = layer->gated_delta.emplace();
-      BindProjections(config, binder, prefix + "linear_attn.", &delta);
-      BindQwenDelta(config, binder, prefix + "linear_attn.", &delta);
-    }
-    if (config.layers[i].moe) {
-      BindQwenMoe(config, binder, prefix + "mlp.", /*fused=*/false, &layer->moe.emplace());
-    } else {
-      BindMlp(config, binder, prefix + "mlp.", *config.mlp, &layer->mlp.emplace());
-    }
-  }
+  BindQwen(config, binder, BindInterleaved, /*fused=*/false, weights);
 }
 
 }  // namespace baton::model

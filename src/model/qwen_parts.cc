@@ -50,6 +50,80 @@ AttentionConfig ParseAttentionBlock(ConfigReader* reader, const QwenDefaults& de
   return a;
 }
 
+void AllowNames(WeightBinder* binder) {
+  // Saved beside a vision model; that and the layers that guess several tokens ahead stay unread.
+  binder->AlsoNamed("model.", "model.language_model.");
+  for (const char* prefix : {"mtp.", "model.visual.", "visual."}) binder->IgnorePrefix(prefix);
+}
+
+void BindQwenEnds(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
+  BindEmbeddings(config, binder, weights);
+  binder->NormPlusOne("model.norm.weight", config.hidden_size, &weights->final_norm);
+}
+
+void BindNorms(const ModelConfig& config,
+               WeightBinder* binder,
+               const std::string& prefix,
+               LayerWeights* layer) {
+  const int64_t h = config.hidden_size;
+  binder->NormPlusOne(prefix + "input_layernorm.weight", h, &layer->mixer_norm);
+  binder->NormPlusOne(prefix + "post_attention_layernorm.weight", h, &layer->ffn_norm);
+}
+
+void BindGatedAttention(const ModelConfig& config,
+                        WeightBinder* binder,
+                        const std::string& prefix,
+                        AttentionWeights* w) {
+  const AttentionConfig& a = *config.attention;
+  const int64_t h = config.hidden_size, dim = a.head_dim, width = a.heads * dim;
+  // Per head its query rows, then its gate's.
+  std::vector<WeightBinder::Run> query, gate;
+  for (int64_t head = 0; head < a.heads; ++head) {
+    query.push_back({2 * head * dim, dim});
+    gate.push_back({(2 * head + 1) * dim, dim});
+  }
+  binder->MatrixRuns(prefix + "q_proj.weight", {2 * width, h}, query, &w->q.w);
+  binder->MatrixRuns(prefix + "q_proj.weight", {2 * width, h}, gate, &w->gate.w);
+  binder->LinearLayer(prefix + "k_proj", a.kv_heads * dim, h, false, &w->k);
+  binder->LinearLayer(prefix + "v_proj", a.kv_heads * dim, h, false, &w->v);
+  binder->LinearLayer(prefix + "o_proj", h, width, false, &w->o);
+  binder->NormPlusOne(prefix + "q_norm.weight", dim, &w->q_norm);
+  binder->NormPlusOne(prefix + "k_norm.weight", dim, &w->k_norm);
+}
+
+void BindDelta(const ModelConfig& config,
+               WeightBinder* binder,
+               const std::string& prefix,
+               GatedDeltaWeights* w) {
+  const GatedDeltaConfig& g = *config.gated_delta;
+  binder->Conv(prefix + "conv1d.weight", g.conv_channels(), g.conv_width, &w->conv_w);
+  binder->Vector(prefix + "dt_bias", g.value_heads, TensorRole::kDtBias, &w->dt_bias);
+  binder->Decay(prefix + "A_log", g.value_heads, &w->a);
+  binder->Vector(prefix + "norm.weight", g.value_dim, TensorRole::kNorm, &w->norm);
+  binder->LinearLayer(prefix + "out_proj", config.hidden_size, g.values(), false, &w->out);
+}
+
+void BindMoe(const ModelConfig& config,
+             WeightBinder* binder,
+             const std::string& prefix,
+             bool fused,
+             MoeWeights* moe) {
+  const MoeConfig& m = *config.moe;
+  const int64_t h = config.hidden_size;
+  binder->LinearLayer(prefix + "gate", m.experts, h, false, &moe->router);
+  const std::string in = prefix + "experts.gate_up_proj", out = prefix + "experts.down_proj";
+  if (binder->Has(in)) fused = true;
+  if (binder->Has(prefix + "experts.0.gate_proj.weight")) fused = false;
+  if (fused) {
+    BindFusedExperts(config, binder, in, out, moe);
+  } else {
+    BindExperts(config, binder, prefix + "experts.", {"gate_proj", "up_proj", "down_proj"}, moe);
+  }
+  BindMlp(config, binder, prefix + "shared_expert.", MlpConfig{m.shared_width, false},
+          &moe->shared.emplace());
+  binder->LinearLayer(prefix + "shared_expert_gate", 1, h, false, &moe->shared_gate);
+}
+
 }  // namespace
 
 void ParseQwenMixers(ConfigReader* reader, const QwenDefaults& defaults, ModelConfig* config) {
@@ -79,59 +153,6 @@ MoeConfig ParseQwenMoe(ConfigReader* reader, int64_t experts) {
   return m;
 }
 
-void AllowQwenNames(WeightBinder* binder) {
-  // Saved beside a vision model; that and the layers that guess several tokens ahead stay unread.
-  binder->AlsoNamed("model.", "model.language_model.");
-  for (const char* prefix : {"mtp.", "model.visual.", "visual."}) binder->IgnorePrefix(prefix);
-}
-
-void BindQwenEnds(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights) {
-  BindEmbeddings(config, binder, weights);
-  binder->NormPlusOne("model.norm.weight", config.hidden_size, &weights->final_norm);
-}
-
-void BindQwenNorms(const ModelConfig& config,
-                   WeightBinder* binder,
-                   const std::string& prefix,
-                   LayerWeights* layer) {
-  const int64_t h = config.hidden_size;
-  binder->NormPlusOne(prefix + "input_layernorm.weight", h, &layer->mixer_norm);
-  binder->NormPlusOne(prefix + "post_attention_layernorm.weight", h, &layer->ffn_norm);
-}
-
-void BindQwenAttention(const ModelConfig& config,
-                       WeightBinder* binder,
-                       const std::string& prefix,
-                       AttentionWeights* w) {
-  const AttentionConfig& a = *config.attention;
-  const int64_t h = config.hidden_size, dim = a.head_dim, width = a.heads * dim;
-  // Per head its query rows, then its gate's.
-  std::vector<WeightBinder::Run> query, gate;
-  for (int64_t head = 0; head < a.heads; ++head) {
-    query.push_back({2 * head * dim, dim});
-    gate.push_back({(2 * head + 1) * dim, dim});
-  }
-  binder->MatrixRuns(prefix + "q_proj.weight", {2 * width, h}, query, &w->q.w);
-  binder->MatrixRuns(prefix + "q_proj.weight", {2 * width, h}, gate, &w->gate.w);
-  binder->LinearLayer(prefix + "k_proj", a.kv_heads * dim, h, false, &w->k);
-  binder->LinearLayer(prefix + "v_proj", a.kv_heads * dim, h, false, &w->v);
-  binder->LinearLayer(prefix + "o_proj", h, width, false, &w->o);
-  binder->NormPlusOne(prefix + "q_norm.weight", dim, &w->q_norm);
-  binder->NormPlusOne(prefix + "k_norm.weight", dim, &w->k_norm);
-}
-
-void BindQwenDelta(const ModelConfig& config,
-                   WeightBinder* binder,
-                   const std::string& prefix,
-                   GatedDeltaWeights* w) {
-  const GatedDeltaConfig& g = *config.gated_delta;
-  binder->Conv(prefix + "conv1d.weight", g.conv_channels(), g.conv_width, &w->conv_w);
-  binder->Vector(prefix + "dt_bias", g.value_heads, TensorRole::kDtBias, &w->dt_bias);
-  binder->Decay(prefix + "A_log", g.value_heads, &w->a);
-  binder->Vector(prefix + "norm.weight", g.value_dim, TensorRole::kNorm, &w->norm);
-  binder->LinearLayer(prefix + "out_proj", config.hidden_size, g.values(), false, &w->out);
-}
-
 void BindQwen35Projections(const ModelConfig& config,
                            WeightBinder* binder,
                            const std::string& prefix,
@@ -145,25 +166,30 @@ void BindQwen35Projections(const ModelConfig& config,
   binder->LinearLayer(prefix + "in_proj_a", g.value_heads, h, false, &w->in[3]);
 }
 
-void BindQwenMoe(const ModelConfig& config,
-                 WeightBinder* binder,
-                 const std::string& prefix,
-                 bool fused,
-                 MoeWeights* moe) {
-  const MoeConfig& m = *config.moe;
-  const int64_t h = config.hidden_size;
-  binder->LinearLayer(prefix + "gate", m.experts, h, false, &moe->router);
-  const std::string in = prefix + "experts.gate_up_proj", out = prefix + "experts.down_proj";
-  if (binder->Has(in)) fused = true;
-  if (binder->Has(prefix + "experts.0.gate_proj.weight")) fused = false;
-  if (fused) {
-    BindFusedExperts(config, binder, in, out, moe);
-  } else {
-    BindExperts(config, binder, prefix + "experts.", {"gate_proj", "up_proj", "down_proj"}, moe);
+void BindQwen(const ModelConfig& config,
+              WeightBinder* binder,
+              BindProjections* projections,
+              bool fused,
+              DecoderWeights* weights) {
+  AllowNames(binder);
+  BindQwenEnds(config, binder, weights);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const std::string prefix = LayerPrefix(i);
+    LayerWeights* layer = &weights->layers[i];
+    BindNorms(config, binder, prefix, layer);
+    if (config.layers[i].mixer == Mixer::kAttention) {
+      BindGatedAttention(config, binder, prefix + "self_attn.", &layer->attention.emplace());
+    } else {
+      GatedDeltaWeights& delta = layer->gated_delta.emplace();
+      projections(config, binder, prefix + "linear_attn.", &delta);
+      BindDelta(config, binder, prefix + "linear_attn.", &delta);
+    }
+    if (config.layers[i].moe) {
+      BindMoe(config, binder, prefix + "mlp.", fused, &layer->moe.emplace());
+    } else {
+      BindMlp(config, binder, prefix + "mlp.", *config.mlp, &layer->mlp.emplace());
+    }
   }
-  BindMlp(config, binder, prefix + "shared_expert.", MlpConfig{m.shared_width, false},
-          &moe->shared.emplace());
-  binder->LinearLayer(prefix + "shared_expert_gate", 1, h, false, &moe->shared_gate);
 }
 
 }  // namespace baton::model

@@ -24,35 +24,20 @@ void ParseQwenMixers(ConfigReader* reader, const QwenDefaults& defaults, ModelCo
 // Routed experts with a gated shared one, in every layer that is not an MLP's.
 MoeConfig ParseQwenMoe(ConfigReader* reader, int64_t experts);
 
-// Names that published checkpoints have beside or instead of the bound ones.
-void AllowQwenNames(WeightBinder* binder);
-void BindQwenEnds(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
-// Norms and attention of a layer; `prefix` ends in a dot.
-void BindQwenNorms(const ModelConfig& config,
-                   WeightBinder* binder,
-                   const std::string& prefix,
-                   LayerWeights* layer);
-void BindQwenAttention(const ModelConfig& config,
-                       WeightBinder* binder,
-                       const std::string& prefix,
-                       AttentionWeights* w);
-// All of a gated delta rule layer but its input projections.
-void BindQwenDelta(const ModelConfig& config,
-                   WeightBinder* binder,
-                   const std::string& prefix,
-                   GatedDeltaWeights* w);
-// The input projections of qwen3_5: in_proj_{qkv,z,b,a}.
-void BindQwen35Projections(const ModelConfig& config,
-                           WeightBinder* binder,
-                           const std::string& prefix,
-                           GatedDeltaWeights* w);
-// Experts in one tensor each or, fused, in two for all: whichever the checkpoint has, `fused` where
-// neither is there.
-void BindQwenMoe(const ModelConfig& config,
-                 WeightBinder* binder,
-                 const std::string& prefix,
-                 bool fused,
-                 MoeWeights* moe);
+// Binds the input projections of a gated delta rule layer; `prefix` ends in a dot.
+using BindProjections = void(const ModelConfig& config,
+                             WeightBinder* binder,
+                             const std::string& prefix,
+                             GatedDeltaWeights* w);
+// Those of qwen3_5: in_proj_{qkv,z,b,a}.
+BindProjections BindQwen35Projections;
+// All tensors. Experts come in one tensor each or, fused, in two for all: whichever the checkpoint
+// has, `fused` where neither is there.
+void BindQwen(const ModelConfig& config,
+              WeightBinder* binder,
+              BindProjections* projections,
+              bool fused,
+              DecoderWeights* weights);
 
 }  // namespace baton::model
 

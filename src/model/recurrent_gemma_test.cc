@@ -12,21 +12,12 @@
 #include "model/model_layout.h"
 #include "model/sequence_memory.h"
 #include "model/temp_dir.h"
+#include "model/test_checkpoint.h"
 
 namespace baton::model {
 namespace {
 
 using testing::HasSubstr;
-
-StatusOr<ModelConfig> With(const std::string& changes) {
-  Json json = *PresetConfig("tiny-recurrent_gemma");
-  json.merge_patch(*ParseJsonLenient(changes));
-  return ParseConfig(json);
-}
-
-std::string Error(const StatusOr<ModelConfig>& config) {
-  return config.ok() ? "ok" : std::string(config.status().message());
-}
 
 TEST(RecurrentGemma, DefaultsAreTheLibrarysOwn) {
   const auto c = ParseConfig(*ParseJsonLenient(
@@ -48,20 +39,22 @@ TEST(RecurrentGemma, DefaultsAreTheLibrarysOwn) {
 }
 
 TEST(RecurrentGemma, EveryKeyThatChangesABitCounts) {
-  const std::string base = CanonicalText(*With("{}"));
+  const std::string base = CanonicalText(*With("tiny-recurrent_gemma", "{}"));
   for (const char* change :
        {R"({"attention_window_size":41})", R"({"logits_soft_cap":30})", R"({"conv1d_width":3})",
         R"({"lru_width":128})", R"({"block_types":["attention","recurrent"]})",
         R"({"partial_rotary_factor":1.0})", R"({"num_attention_heads":2})"}) {
-    EXPECT_NE(CanonicalText(*With(change)), base) << change;
+    EXPECT_NE(CanonicalText(*With("tiny-recurrent_gemma", change)), base) << change;
   }
-  EXPECT_THAT(Error(With(R"({"hidden_activation":"silu"})")), HasSubstr("hidden_activation"));
-  EXPECT_THAT(Error(With(R"({"block_types":["mamba"]})")), HasSubstr("mamba"));
-  EXPECT_THAT(Error(With(R"({"lru_width":161})")), HasSubstr("lru_width"));
+  EXPECT_THAT(Error(With("tiny-recurrent_gemma", R"({"hidden_activation":"silu"})")),
+              HasSubstr("hidden_activation"));
+  EXPECT_THAT(Error(With("tiny-recurrent_gemma", R"({"block_types":["mamba"]})")),
+              HasSubstr("mamba"));
+  EXPECT_THAT(Error(With("tiny-recurrent_gemma", R"({"lru_width":161})")), HasSubstr("lru_width"));
 }
 
 TEST(RecurrentGemma, LayoutHasAWindowAndVectors) {
-  const auto layout = BuildLayout(*With("{}"), Sha256());
+  const auto layout = BuildLayout(*With("tiny-recurrent_gemma", "{}"), Sha256());
   ASSERT_TRUE(layout.ok()) << layout.status();
   ASSERT_EQ(layout->StatePartCount(), 6u);
   EXPECT_EQ(layout->PartName(1), "l0.ssm");

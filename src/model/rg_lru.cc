@@ -1,6 +1,7 @@
 #include "model/rg_lru.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "model/linear.h"
@@ -51,13 +52,15 @@ class RgLruBlock final : public MixerBlock {
   void RunGates(
       const Step& step, const std::vector<Linear>& blocks, Rows u, Rows gate, int64_t rows) const {
     const int64_t block = config_.block_width();
-    std::vector<LinearJob> jobs;
-    for (int64_t b = 0; b < config_.blocks; ++b) {
-      jobs.push_back({&blocks[b], Rows{u.data + b * block, u.stride}, rows,
-                      Rows{gate.data + b * block, gate.stride}});
+    std::array<LinearJob, kLinearJobsMax> jobs;
+    for (int64_t b = 0; b < config_.blocks;) {
+      size_t n = 0;
+      for (; n < jobs.size() && b < config_.blocks; ++n, ++b) {
+        jobs[n] = {&blocks[b], Rows{u.data + b * block, u.stride}, rows,
+                   Rows{gate.data + b * block, gate.stride}};
+      }
+      RunLinears(step, std::span(jobs).first(n));
     }
-    for (size_t i = 0; i < jobs.size(); i += kLinearJobsMax)
-      RunLinears(step, std::span(jobs).subspan(i, std::min(kLinearJobsMax, jobs.size() - i)));
   }
 
   void AdvanceState(const Step& step, Rows u, Rows input_gate, Rows decay_gate, Rows out) const {

@@ -131,14 +131,7 @@ void WeightBinder::MatrixRuns(const std::string& name,
           gathered.insert(gathered.end(), from, from + run.rows * row_bytes);
           rows += run.rows;
         }
-        StatusOr<kernel::PackedMatrix> packed =
-            kernel::PackedMatrix::Pack(gathered.data(), dtype, rows, cols, cols, nullptr);
-        if (!packed.ok()) {
-          return Status(packed.status().code(),
-                        absl::StrCat("tensor \"", tensor.name, "\": ", packed.status().message()));
-        }
-        *to = std::move(packed).value();
-        return absl::OkStatus();
+        return PackRows(tensor, gathered.data(), rows, cols, to);
       });
 }
 
@@ -203,13 +196,7 @@ void WeightBinder::TransposedBlocks(const std::string& name,
                           block + (in * width + out) * size, static_cast<size_t>(size));
             }
           }
-          StatusOr<kernel::PackedMatrix> packed =
-              kernel::PackedMatrix::Pack(turned.data(), dtype, width, width, width, nullptr);
-          if (!packed.ok()) {
-            return Status(packed.status().code(), absl::StrCat("tensor \"", tensor.name,
-                                                               "\": ", packed.status().message()));
-          }
-          (*to)[b].w = std::move(packed).value();
+          BATON_RETURN_IF_ERROR(PackRows(tensor, turned.data(), width, width, &(*to)[b].w));
         }
         return absl::OkStatus();
       });
