@@ -61,7 +61,7 @@ Outcome Collect(const Model& model, const SequenceMemory& memory, std::vector<fl
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
 }
 
 // "" or what differs.

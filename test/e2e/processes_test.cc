@@ -217,11 +217,12 @@ TEST_F(DemoProcesses, KillsAtAnyMomentLoseNothing) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     cluster->Supervise();
   }
+  // However slow the machine: more is asked than was killed.
+  while (served.load() <= kills) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   done = true;
   for (auto& t : clients) t.join();
   EXPECT_EQ(wrong.load(), 0);
   EXPECT_EQ(lost.load(), 0);
-  EXPECT_GT(served.load(), kills);
   std::printf("%d kills, %d requests, %d wrong, %d lost\n", kills, served.load(), wrong.load(),
               lost.load());
 }
