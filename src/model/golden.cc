@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "model/model_layout.h"
 #include "model/safetensors.h"
 #include "model/sequence_memory.h"
@@ -19,19 +20,33 @@
 namespace baton::model {
 namespace {
 
-double Difference(float a, float b) {
-  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
-  return std::fabs(static_cast<double>(a) - static_cast<double>(b));
+double Difference(float own, double reference) {
+  if (!std::isfinite(own) || !std::isfinite(reference))
+    return std::numeric_limits<double>::infinity();
+  return std::fabs(static_cast<double>(own) - reference);
 }
 
-float ElementOf(const StoredTensor& t, int64_t i) {
+// Of an F32 or F64 tensor.
+double ElementOf(const StoredTensor& t, int64_t i) {
+  if (t.dtype == TensorDType::kF64) {
+    double v;
+    std::memcpy(&v, t.bytes.data() + i * 8, 8);
+    return v;
+  }
   float v;
   std::memcpy(&v, t.bytes.data() + i * 4, 4);
   return v;
 }
 
-// A recorded state, its key taken apart.
+double UnitOf(const StoredTensor& t) {
+  double unit = 1;
+  for (int64_t i = 0; i < t.elements(); ++i) unit = std::max(unit, std::fabs(ElementOf(t, i)));
+  return unit;
+}
+
+// A state of a reference, its key taken apart.
 struct RecordedState {
+  GoldenDistance* distance = nullptr;  // where its difference goes
   int64_t boundary = 0;
   uint32_t layer = 0;
   std::string component;  // conv, rec, k, v
@@ -39,20 +54,24 @@ struct RecordedState {
 };
 
 Status Bad(const std::string& name, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("golden.safetensors, \"", name, "\": ", what));
+  return absl::InvalidArgumentError(absl::StrCat("reference \"", name, "\": ", what));
 }
 
 // "state20.l3.conv"
-StatusOr<RecordedState> ParseKey(const StoredTensor& tensor) {
+StatusOr<RecordedState> ParseKey(const StoredTensor& tensor,
+                                 TensorDType dtype,
+                                 GoldenDistance* distance) {
   const std::vector<std::string> parts = absl::StrSplit(tensor.name, '.');
   RecordedState state;
+  state.distance = distance;
   state.tensor = &tensor;
   const bool good = parts.size() == 3 && parts[0].rfind("state", 0) == 0 &&
                     absl::SimpleAtoi(parts[0].substr(5), &state.boundary) &&
                     parts[1].rfind("l", 0) == 0 &&
                     absl::SimpleAtoi(parts[1].substr(1), &state.layer) && state.boundary > 0;
-  if (!good || tensor.dtype != TensorDType::kF32)
-    return Bad(tensor.name, "expected state<N>.l<I>.<conv|rec|k|v> with dtype F32");
+  if (!good || tensor.dtype != dtype)
+    return Bad(tensor.name, absl::StrCat("expected state<N>.l<I>.<conv|rec|k|v> with dtype ",
+                                         TensorDTypeName(dtype)));
   state.component = parts[2];
   return state;
 }
@@ -129,10 +148,7 @@ class Comparison {
     const bool heads = shape.size() == 3 && found.size() == 4 && found[0] == 1 &&
                        found[1] * found[2] == shape[1] && found[3] == shape[2];
     if (!heads) BATON_RETURN_IF_ERROR(CheckShape(state, shape));
-    // A state that hardly fades is a sum over all tokens: its largest value is the unit then.
-    double unit = 1;
-    for (int64_t i = 0; i < state.tensor->elements(); ++i)
-      unit = std::max(unit, std::fabs(static_cast<double>(ElementOf(*state.tensor, i))));
+    const double unit = UnitOf(*state.tensor);
     double worst = 0;
     const int64_t planes = state.tensor->elements() / (rows * cols);
     for (int64_t p = 0; p < planes; ++p)
@@ -167,26 +183,85 @@ StatusOr<std::vector<TokenId>> ReadTokens(const SafetensorsFile& file, int64_t v
   return tokens;
 }
 
-void CompareLogits(const StoredTensor& recorded,
-                   const std::vector<float>& own,
-                   GoldenReport* report) {
-  double sum = 0, squares = 0;
-  for (size_t i = 0; i < own.size(); ++i) {
-    const float v = ElementOf(recorded, static_cast<int64_t>(i));
-    sum += v;
-    squares += static_cast<double>(v) * v;
-    report->logits_diff = std::max(report->logits_diff, Difference(own[i], v));
+double LogitsDistance(const StoredTensor& reference, const std::vector<float>& own) {
+  double worst = 0;
+  for (size_t i = 0; i < own.size(); ++i)
+    worst = std::max(worst, Difference(own[i], ElementOf(reference, static_cast<int64_t>(i))));
+  return worst;
+}
+
+using StatesByBoundary = std::map<int64_t, std::vector<RecordedState>>;
+
+// Both of one shape. The first of `skip` columns (0: none) does not count.
+double TensorDistance(const StoredTensor& a, const StoredTensor& b, int64_t skip) {
+  double worst = 0;
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    if (skip > 0 && i % skip == 0) continue;
+    worst = std::max(worst, std::fabs(ElementOf(a, i) - ElementOf(b, i)));
   }
-  const double n = static_cast<double>(own.size()), mean = sum / n;
-  report->logits_std = std::sqrt(std::max(0.0, squares / n - mean * mean));
+  return worst;
+}
+
+// How far a record is from the exact values of the same names.
+StatusOr<GoldenDistance> RecordError(const SafetensorsFile& record,
+                                     const StatesByBoundary& states,
+                                     const GoldenDistance* exact) {
+  GoldenDistance out;
+  for (const auto& [boundary, all] : states)
+    for (const RecordedState& state : all) {
+      if (state.distance != exact) continue;
+      const StoredTensor* own = record.Find(state.tensor->name);
+      if (own == nullptr || own->shape != state.tensor->shape)
+        return Bad(state.tensor->name, "exact, but not recorded in this shape");
+      const bool conv = state.component == "conv";
+      const double unit = state.component == "rec" ? UnitOf(*state.tensor) : 1;
+      double& worst = out.states[state.component];
+      worst =
+          std::max(worst, TensorDistance(*own, *state.tensor, conv ? own->shape.back() : 0) / unit);
+    }
+  return out;
+}
+
+double StandardDeviation(const StoredTensor& t) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    const double v = ElementOf(t, i);
+    sum += v;
+    squares += v * v;
+  }
+  const double n = static_cast<double>(t.elements()), mean = sum / n;
+  return std::sqrt(std::max(0.0, squares / n - mean * mean));
+}
+
+// The logits of a reference; its states go into `states`.
+StatusOr<const StoredTensor*> ReadReference(const SafetensorsFile& file,
+                                            TensorDType dtype,
+                                            const std::vector<int64_t>& logits_shape,
+                                            GoldenDistance* distance,
+                                            StatesByBoundary* states) {
+  const StoredTensor* logits = file.Find("logits");
+  if (logits == nullptr || logits->dtype != dtype || logits->shape != logits_shape)
+    return Bad("logits", absl::StrCat("missing, or not ", TensorDTypeName(dtype), " of shape ",
+                                      ShapeText(logits_shape)));
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (tensor.name == "input_ids" || tensor.name == "logits") continue;
+    BATON_ASSIGN_OR_RETURN(RecordedState state, ParseKey(tensor, dtype, distance));
+    if (state.boundary > logits_shape[1]) return Bad(tensor.name, "boundary beyond the tokens");
+    (*states)[state.boundary].push_back(std::move(state));
+  }
+  return logits;
 }
 
 }  // namespace
 
 bool GoldenReport::Passed(const GoldenTolerance& tolerance) const {
-  if (!(logits_diff <= tolerance.logits)) return false;
-  for (const auto& [component, diff] : state_diff)
-    if (!(diff <= tolerance.states)) return false;
+  const GoldenDistance& distance = exact.has_value() ? *exact : recorded;
+  if (!(distance.logits <= std::max(tolerance.logits, record_error.logits))) return false;
+  for (const auto& [component, diff] : distance.states) {
+    const auto error = record_error.states.find(component);
+    const double unavoidable = error == record_error.states.end() ? 0 : error->second;
+    if (!(diff <= std::max(tolerance.states, unavoidable))) return false;
+  }
   return true;
 }
 
@@ -207,24 +282,23 @@ StatusOr<GoldenReport> RunGolden(const std::string& dir, const Model& model, Thr
                          SafetensorsFile::Open(dir + "/golden.safetensors"));
   BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, ReadTokens(*file, model.vocab_size()));
   const int64_t n = static_cast<int64_t>(tokens.size());
-  const StoredTensor* logits = file->Find("logits");
-  if (logits == nullptr || logits->dtype != TensorDType::kF32 ||
-      logits->shape != std::vector<int64_t>{1, n, model.vocab_size()})
-    return Bad("logits", absl::StrCat("missing, or not F32 of shape ",
-                                      ShapeText({1, n, model.vocab_size()})));
-  std::map<int64_t, std::vector<RecordedState>> states;  // by boundary
-  for (const StoredTensor& tensor : file->tensors()) {
-    if (tensor.name == "input_ids" || tensor.name == "logits") continue;
-    BATON_ASSIGN_OR_RETURN(RecordedState state, ParseKey(tensor));
-    if (state.boundary > n) return Bad(tensor.name, "boundary beyond the tokens");
-    states[state.boundary].push_back(std::move(state));
-  }
-  states[n];  // the run always ends at the last token
-
   GoldenReport report;
   report.dir = dir;
   report.model_type = model.config().model_type;
   report.tokens = n;
+  StatesByBoundary states;
+  states[n];  // the run always ends at the last token
+  const std::vector<int64_t> shape = {1, n, model.vocab_size()};
+  BATON_ASSIGN_OR_RETURN(const StoredTensor* logits,
+                         ReadReference(*file, TensorDType::kF32, shape, &report.recorded, &states));
+  std::unique_ptr<SafetensorsFile> exact;
+  const StoredTensor* exact_logits = nullptr;
+  if (FileExists(dir + "/exact.safetensors")) {
+    BATON_ASSIGN_OR_RETURN(exact, SafetensorsFile::Open(dir + "/exact.safetensors"));
+    BATON_ASSIGN_OR_RETURN(exact_logits, ReadReference(*exact, TensorDType::kF64, shape,
+                                                       &report.exact.emplace(), &states));
+  }
+
   SequenceMemory memory(model.layout(), n);
   Workspace workspace;
   std::vector<float> own(static_cast<size_t>(n * model.vocab_size()));
@@ -236,22 +310,34 @@ StatusOr<GoldenReport> RunGolden(const std::string& dir, const Model& model, Thr
     BATON_RETURN_IF_ERROR(model.Forward(std::span(&item, 1), &workspace, pool));
     for (const RecordedState& state : recorded) {
       BATON_ASSIGN_OR_RETURN(const double diff, comparison.Compare(state));
-      double& worst = report.state_diff[state.component];
+      double& worst = state.distance->states[state.component];
       worst = std::max(worst, diff);
-      ++report.states_compared;
+      if (state.distance == &report.recorded) ++report.states_compared;
     }
   }
-  CompareLogits(*logits, own, &report);
+  report.logits_std = StandardDeviation(*logits);
+  report.recorded.logits = LogitsDistance(*logits, own);
+  if (exact != nullptr) {
+    report.exact->logits = LogitsDistance(*exact_logits, own);
+    BATON_ASSIGN_OR_RETURN(report.record_error, RecordError(*file, states, &*report.exact));
+    report.record_error.logits = TensorDistance(*logits, *exact_logits, 0);
+  }
   return report;
 }
 
 std::string FormatGolden(const GoldenReport& report, const GoldenTolerance& tolerance) {
   std::string out = absl::StrFormat(
       "%s  %s  %s, %d tokens: logits %.2e (std %.2f)", report.Passed(tolerance) ? "ok  " : "FAIL",
-      report.dir, report.model_type, report.tokens, report.logits_diff, report.logits_std);
-  for (const auto& [component, diff] : report.state_diff)
+      report.dir, report.model_type, report.tokens, report.recorded.logits, report.logits_std);
+  for (const auto& [component, diff] : report.recorded.states)
     absl::StrAppendFormat(&out, ", %s %.2e", component, diff);
   absl::StrAppendFormat(&out, " (%d states)", report.states_compared);
+  if (!report.exact.has_value()) return out;
+  absl::StrAppendFormat(&out, "; from double (the record's own distance): logits %.2e (%.2e)",
+                        report.exact->logits, report.record_error.logits);
+  for (const auto& [component, diff] : report.exact->states)
+    absl::StrAppendFormat(&out, ", %s %.2e (%.2e)", component, diff,
+                          report.record_error.states.at(component));
   return out;
 }
 

@@ -5,12 +5,15 @@
 //   state<N>.l<I>.conv   [1, C, K] F32, after N tokens; column 0 (the oldest) is not used
 //   state<N>.l<I>.rec    [1, H, P, N] (Mamba-2) or [1, I, N] (Mamba-1) F32
 //   state<N>.l<I>.{k,v}  [1, kv_heads, N, head_dim] F32
-// The tokens run in one sequence, in pieces that end where states were recorded.
-// Thread rule: free functions.
+// and, where f32 outputs of long histories are themselves further than a tolerance from the truth,
+// exact.safetensors: the same tensors but input_ids, F64, computed in double
+// (tools/reference64.py). The tokens run in one sequence, in pieces that end where states were
+// recorded. Thread rule: free functions.
 #ifndef BATON_MODEL_GOLDEN_H_
 #define BATON_MODEL_GOLDEN_H_
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -23,17 +26,27 @@ struct GoldenTolerance {
   double states = 1e-4;
 };
 
+// Largest |difference|s; infinity where a value is not finite.
+struct GoldenDistance {
+  double logits = 0;
+  // "conv", "rec", "k", "v": over layers and boundaries; of "rec" in units of the tensor's largest
+  // value, where that is above 1 (a state that hardly fades is a sum over all tokens).
+  std::map<std::string, double> states;
+};
+
 struct GoldenReport {
   std::string dir;
   std::string model_type;
   int64_t tokens = 0;
-  double logits_diff = 0;  // largest |difference|; infinity where a value is not finite
-  double logits_std = 0;   // of the recorded logits, for scale
-  // "conv", "rec", "k", "v": largest |difference| over layers and boundaries; of "rec"
-  // in units of the largest value recorded, where that is above 1.
-  std::map<std::string, double> state_diff;
+  double logits_std = 0;  // of the recorded logits, for scale
   int64_t states_compared = 0;
+  GoldenDistance recorded;  // from golden.safetensors
+  // Where there is exact.safetensors: from its values, and how far the record is from them.
+  std::optional<GoldenDistance> exact;
+  GoldenDistance record_error;
 
+  // Within the tolerance of the record; or, where the exact values are known, of those, or at least
+  // as near to them as the record is.
   bool Passed(const GoldenTolerance& tolerance) const;
 };
 

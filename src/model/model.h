@@ -54,7 +54,7 @@ struct LoadOptions {
   int64_t max_model_len = 0;  // 0: max_position_embeddings of the config
   // Of recurrent state between tokens; not f32: Mamba-2 models only.
   kernel::StateDType state_dtype = kernel::StateDType::kF32;
-  // Tests only, see models.md T6; never set by serve.
+  // Rotates all of a head, as the recorded outputs of recurrent_gemma do. Never set by serve.
   bool rotate_all_dims = false;
 };
 
