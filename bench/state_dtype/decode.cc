@@ -67,7 +67,9 @@ void RunF32(const kernel::Kernels& k, Inputs* in, float* state, int64_t t, int64
 // One sequence's narrow state of the layer and its tail.
 struct Narrow {
   explicit Narrow(StateDType d)
-      : dtype(d), base(kHeads * kN * kP * kernel::StateElementBytes(d)), scales(kHeads * kN),
+      : dtype(d),
+        base(kHeads * kN * kP * kernel::StateElementBytes(d)),
+        scales(kHeads * kN),
         tail(kBlockTokens * kTailRow) {}
   StateDType dtype;
   std::vector<uint8_t> base;
@@ -98,7 +100,8 @@ void RunNarrow(const kernel::Kernels& k, Inputs* in, Narrow* s, int64_t t, int64
     const size_t at = static_cast<size_t>(h * kN * kP) * kernel::StateElementBytes(s->dtype);
     k.mamba2_narrow(
         {.dtype = s->dtype,
-         .rounding = fp8 ? kernel::Rounding::kStochastic : kernel::Rounding::kNearest,
+         .rounding = s->dtype == kernel::StateDType::kF16 ? kernel::Rounding::kNearest
+                                                          : kernel::Rounding::kStochastic,
          .base = s->base.data() + at,
          .scales = fp8 ? s->scales.data() + h * kN : nullptr,
          .n_state = kN,
