@@ -39,6 +39,7 @@ typedef struct {
   uint32_t kv_heads;
   uint32_t head_dim;
   baton_element element;
+  uint32_t window; /* tokens a query sees, itself included; 0: all */
 } baton_kv_group;
 
 typedef struct {

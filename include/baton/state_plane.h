@@ -63,6 +63,9 @@ struct KvGroup {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   Element element = Element::kF32;
+  // Tokens a query sees, itself included; 0: all. Blocks that no next token can see any more are
+  // freed by Advance, and a bundle holds only the others.
+  uint32_t window = 0;
 };
 
 struct Options {
@@ -109,7 +112,7 @@ class Lease {
   ~Lease();
   // State part `i`, in the order of Options::parts: exactly its bytes.
   std::span<std::byte> part(size_t i) const;
-  // KV block `i`, counted from token 0.
+  // KV block `i`, counted from token 0. Empty if there is none, or the window has left it behind.
   std::span<std::byte> block(size_t group, size_t i) const;
 
  private:
@@ -147,7 +150,8 @@ class Sequence {
   ~Sequence();
   // Tokens the state has absorbed, as told by Advance.
   uint64_t boundary() const;
-  // KV blocks for `tokens` tokens in every group, zero-filled. no_capacity, and nothing taken, if
+  // KV blocks for `tokens` tokens in every group (of a window: those it has not left behind),
+  // zero-filled. no_capacity, and nothing taken, if
   // there are not enough.
   Status Extend(uint64_t tokens);
   std::optional<Lease> Pin(Status* status);

@@ -56,7 +56,7 @@ plane::Options OptionsOf(const baton_options& c) {
   for (size_t i = 0; i < c.group_count; ++i) {
     const baton_kv_group& g = c.groups[i];
     o.groups.push_back({Text(g.name), std::vector<uint32_t>(g.layers, g.layers + g.layer_count),
-                        g.kv_heads, g.head_dim, ElementOf(g.element)});
+                        g.kv_heads, g.head_dim, ElementOf(g.element), g.window});
   }
   if (c.slots != 0) o.slots = c.slots;
   if (c.blocks != 0) o.blocks = c.blocks;

@@ -44,6 +44,7 @@ absl::StatusOr<Layout> LayoutOf(const Options& options) {
     group.kv_heads = g.kv_heads;
     group.head_dim = g.head_dim;
     group.dtype = Internal(g.element);
+    group.window = g.window;
     spec.groups.push_back(std::move(group));
   }
   std::copy(options.numerics.begin(), options.numerics.end(), spec.numerics_tag.bytes.begin());
@@ -224,9 +225,10 @@ absl::Status Plane::Reserve(uint64_t tokens, FillMode fill, SequenceState* seque
     BATON_ASSIGN_OR_RETURN(sequence->slot, slots_->Reserve(options));
   }
   sequence->blocks.resize(blocks_.size());
-  const auto wanted = static_cast<size_t>(BlocksFor(static_cast<int64_t>(tokens)));
+  sequence->first.resize(blocks_.size());
+  const auto wanted = static_cast<uint64_t>(BlocksFor(static_cast<int64_t>(tokens)));
   for (size_t g = 0; g < blocks_.size(); ++g)
-    while (sequence->blocks[g].size() < wanted) {
+    while (sequence->first[g] + sequence->blocks[g].size() < wanted) {
       BATON_ASSIGN_OR_RETURN(const BlockHandle block, blocks_[g]->Reserve(options));
       sequence->blocks[g].push_back(block);
     }
@@ -263,17 +265,33 @@ absl::StatusOr<std::unique_ptr<LeaseState>> Plane::Pin(const SequenceState& sequ
                            blocks_[g]->AcquireAll(sequence.blocks[g], LeaseFor::kCompute));
     lease->blocks.push_back(std::move(set));
   }
+  lease->first = sequence.first;
   return lease;
 }
 
 absl::Status Plane::Advance(SequenceState* sequence, std::span<const TokenId> tokens) {
   const uint64_t after = sequence->record.boundary() + tokens.size();
-  for (const auto& group : sequence->blocks)
-    if (group.size() < static_cast<size_t>(BlocksFor(static_cast<int64_t>(after))))
+  for (size_t g = 0; g < blocks_.size(); ++g)
+    if (sequence->first[g] + sequence->blocks[g].size() <
+        static_cast<uint64_t>(BlocksFor(static_cast<int64_t>(after))))
       return absl::FailedPreconditionError(
           absl::StrCat("no KV blocks for ", after, " tokens; call Extend first"));
   sequence->record.Advance(tokens);
+  LeaveBehind(sequence);
   return absl::OkStatus();
+}
+
+// Frees what no token from the boundary on can see. What a Lease still pins stays until it ends.
+void Plane::LeaveBehind(SequenceState* sequence) {
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    std::vector<BlockHandle>& blocks = sequence->blocks[g];
+    const uint64_t seen = layout_.FirstBlock(g, sequence->record.boundary());
+    if (seen <= sequence->first[g]) continue;
+    const auto end = blocks.begin() + static_cast<ptrdiff_t>(seen - sequence->first[g]);
+    std::for_each(blocks.begin(), end, [&](const BlockHandle& b) { (void)blocks_[g]->Free(b); });
+    blocks.erase(blocks.begin(), end);
+    sequence->first[g] = seen;
+  }
 }
 
 // LIVE -> SEALED for every unit, digests of the blocks, and the seal.
@@ -282,21 +300,22 @@ absl::Status Plane::SealUnits(Offered* offered) {
   if (!record.valid())
     return Reject(Reason::kIdentityMismatch,
                   "a step failed half way: nobody knows what this sequence holds");
-  const auto full = static_cast<size_t>(record.boundary() / kBlockTokens);
   SealRequest request;
   request.claim = record.Identity();
   request.live = &record;
   for (size_t g = 0; g < blocks_.size(); ++g) {
     std::vector<BlockHandle>& blocks = offered->blocks[g];
-    for (; blocks.size() > full; blocks.pop_back()) (void)blocks_[g]->Free(blocks.back());
+    const uint64_t first = offered->first[g];
+    const size_t count = record.boundary() / kBlockTokens - first;
+    for (; blocks.size() > count; blocks.pop_back()) (void)blocks_[g]->Free(blocks.back());
     std::vector<Digest128> digests;
-    for (size_t i = 0; i < full; ++i) {
+    for (size_t i = 0; i < count; ++i) {
       BATON_RETURN_IF_ERROR(blocks_[g]->Seal(blocks[i]));
       BATON_ASSIGN_OR_RETURN(const BlockLease lease,
                              blocks_[g]->Acquire(blocks[i], LeaseFor::kDigest));
       BATON_ASSIGN_OR_RETURN(
           const Digest128 digest,
-          DigestKvBlock(self_, device_, record.BlockIdentity(i).Key(), g,
+          DigestKvBlock(self_, device_, record.BlockIdentity(first + i).Key(), g,
                         ByteSpan(lease.bytes()).first(layout_.groups()[g].block_bytes)));
       digests.push_back(digest);
     }
@@ -322,6 +341,7 @@ absl::StatusOr<std::shared_ptr<Offered>> Plane::Seal(std::unique_ptr<SequenceSta
   auto offered = std::make_shared<Offered>(this, sequence->record);
   offered->slot = std::exchange(sequence->slot, std::nullopt);
   offered->blocks = std::exchange(sequence->blocks, {});
+  offered->first = sequence->first;
   BATON_RETURN_IF_ERROR(SealUnits(offered.get()));
   MutexLock lock(&mu_);
   shelf_[offered->record.Identity().Key()].push_back(offered);
@@ -421,6 +441,8 @@ absl::StatusOr<std::unique_ptr<SequenceState>> Plane::Pull(const PullOptions& op
   const Sha256 scope = ScopeOf(options.tenant);
   PrefixChain chain(scope, tokens);
   auto sequence = std::make_unique<SequenceState>(this, LiveRecord(BaseOf(scope), chain));
+  for (size_t g = 0; g < blocks_.size(); ++g)
+    sequence->first.push_back(layout_.FirstBlock(g, tokens.size()));
   BATON_RETURN_IF_ERROR(Reserve(tokens.size(), FillMode::kGapsOnly, sequence.get()));
 
   PullRequest request;

@@ -31,6 +31,7 @@ struct LeaseState {
   const Layout* layout = nullptr;
   StateLease slot;
   std::vector<BlockLeaseSet> blocks;  // per group
+  std::vector<uint64_t> first;        // number of its first block, counted from token 0
 };
 
 struct SequenceState {
@@ -43,6 +44,7 @@ struct SequenceState {
   LiveRecord record;
   std::optional<SlotHandle> slot;
   std::vector<std::vector<BlockHandle>> blocks;  // per group, LIVE
+  std::vector<uint64_t> first;                   // per group: what its window has left behind
 };
 
 // A sealed bundle. Frees its units when nobody holds it.
@@ -56,6 +58,7 @@ struct Offered {
   std::vector<std::vector<Digest128>> block_digests;
   std::optional<SlotHandle> slot;
   std::vector<std::vector<BlockHandle>> blocks;
+  std::vector<uint64_t> first;
 
   Mutex mu;
   CondVar changed;
@@ -92,6 +95,7 @@ class Plane final : public BundleProvider {
   IdentityBase BaseOf(const Sha256& scope) const;
   absl::Status MakeMemory(const Options& options);
   absl::Status Reserve(uint64_t tokens, FillMode fill, SequenceState* sequence);
+  void LeaveBehind(SequenceState* sequence);
   absl::Status SealUnits(Offered* offered);
   std::shared_ptr<Offered> Find(const ContentIdentity& identity) BATON_EXCLUDES(mu_);
 

@@ -32,7 +32,9 @@ std::span<std::byte> Lease::part(size_t i) const {
 }
 
 std::span<std::byte> Lease::block(size_t group, size_t i) const {
-  if (group >= state_->blocks.size() || i >= state_->blocks[group].size()) return {};
+  if (group >= state_->blocks.size() || i < state_->first[group]) return {};
+  i -= state_->first[group];
+  if (i >= state_->blocks[group].size()) return {};
   return state_->blocks[group].bytes(i).first(state_->layout->groups()[group].block_bytes);
 }
 

@@ -125,6 +125,63 @@ TEST_P(StatePlaneTest, ABundleArrivesWholeAndIsLive) {
   EXPECT_TRUE(std::move(*pulled).MakeOffer(&status).has_value()) << status.message;
 }
 
+// A window of 20 tokens: at 48 the next token sees 29 to 48, blocks 1 and 2 of the three.
+TEST_P(StatePlaneTest, AWindowHandsOverWhatANextTokenCanSee) {
+  const auto windowed = [](std::vector<std::string> listen) {
+    Options o = Engine(std::move(listen));
+    o.groups.push_back({"window", {3}, 1, 8, Element::kF32, 20});
+    o.blocks = 4;
+    return o;
+  };
+  const auto prefill = Make(windowed({Listen()}));
+  const auto decode = Make(windowed({}));
+  const auto tokens = Tokens(48);
+  Status status;
+  const auto fill = [](std::span<std::byte> bytes, uint8_t value) {
+    std::memset(bytes.data(), value, bytes.size());
+  };
+  auto sequence = prefill->Begin("", &status);
+  ASSERT_TRUE(sequence->Extend(48));
+  for (size_t step = 0; step < 3; ++step) {
+    auto lease = sequence->Pin(&status);
+    fill(lease->part(0), 1);
+    fill(lease->part(1), 2);
+    fill(lease->block(0, step), static_cast<uint8_t>(10 + step));
+    fill(lease->block(1, step), static_cast<uint8_t>(20 + step));
+    ASSERT_TRUE(sequence->Advance(std::span(tokens).subspan(step * 16, 16)));
+  }
+  {
+    const auto lease = sequence->Pin(&status);
+    EXPECT_FALSE(lease->block(0, 0).empty());
+    EXPECT_TRUE(lease->block(1, 0).empty());
+    EXPECT_FALSE(lease->block(1, 1).empty());
+  }
+  auto offer = std::move(*sequence).MakeOffer(&status);
+  ASSERT_TRUE(offer.has_value()) << status.message;
+  EXPECT_TRUE(offer->Verify());
+
+  auto pulled = decode->Pull({prefill->endpoints()[0]}, tokens, &status);
+  ASSERT_TRUE(pulled.has_value()) << status.message;
+  {
+    const auto lease = pulled->Pin(&status);
+    EXPECT_TRUE(lease->block(1, 0).empty());
+    EXPECT_TRUE(lease->block(1, 3).empty());
+    for (const size_t b : {1, 2})
+      for (const std::byte byte : lease->block(1, b))
+        ASSERT_EQ(byte, static_cast<std::byte>(20 + b)) << b;
+    for (const size_t b : {0, 1, 2})
+      for (const std::byte byte : lease->block(0, b))
+        ASSERT_EQ(byte, static_cast<std::byte>(10 + b)) << b;
+  }
+  // It goes on, and what it leaves behind is there for others.
+  ASSERT_TRUE(pulled->Extend(64));
+  ASSERT_TRUE(pulled->Advance(Tokens(16, 500)));
+  const auto lease = pulled->Pin(&status);
+  EXPECT_TRUE(lease->block(1, 1).empty());
+  EXPECT_FALSE(lease->block(1, 2).empty());
+  EXPECT_FALSE(lease->block(1, 3).empty());
+}
+
 TEST_P(StatePlaneTest, WhatIsNotThatBundleIsATypedError) {
   const auto prefill = Make(Engine({Listen()}));
   const std::string endpoint = prefill->endpoints()[0];
