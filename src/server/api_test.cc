@@ -289,6 +289,22 @@ TEST(Completions, EchoTokenIdsAndDebug) {
   }
 }
 
+// How evaluation tools score a text.
+TEST(Completions, EchoOfThePromptAlone) {
+  TestServer server;
+  for (const bool stream : {false, true}) {
+    const TestResponse response = server.Complete(
+        {{"prompt", {1, 2}}, {"echo", true}, {"max_tokens", 0}, {"stream", stream}});
+    ASSERT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(stream ? StreamText(response.body) : TextOf(response), "\x01\x02");
+    if (stream) continue;
+    EXPECT_EQ(response.json()["choices"][0]["finish_reason"], "length");
+    EXPECT_EQ(response.json()["usage"]["completion_tokens"], 0);
+    EXPECT_EQ(response.json()["usage"]["prompt_tokens"], 2);
+  }
+  EXPECT_EQ(server.generator->requests()[0].sampling.max_tokens, 1);
+}
+
 TEST(Completions, DefaultsComeFromTheModel) {
   TestServer server;
   server.text.mutable_defaults()->temperature = 0.25;

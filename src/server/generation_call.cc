@@ -118,7 +118,7 @@ std::optional<ApiError> GenerationCall::StartChoice(Choice* choice) {
 
 void GenerationCall::OnEvents(Choice* choice, const std::vector<TokenEvent>& events) {
   // Tokens that the engine made after a stop string was found are not part of the answer.
-  if (done_ || choice->stream->stopped()) return;
+  if (done_ || plan_.params.score_only || choice->stream->stopped()) return;
   std::string text;
   size_t used = 0;
   while (used < events.size() && !choice->stream->stopped()) {
@@ -209,7 +209,9 @@ ChoicePiece GenerationCall::FinalPiece(const Choice& choice) const {
   piece.index = choice.index;
   piece.prompt = &choice.prompt->tokens;
   piece.finish_reason = "stop";
-  if (choice.stream->stopped()) {
+  if (plan_.params.score_only) {
+    piece.finish_reason = "length";
+  } else if (choice.stream->stopped()) {
     piece.stop_reason = choice.stream->stop_string();
   } else if (choice.result->reason == FinishReason::kLength) {
     piece.finish_reason = "length";

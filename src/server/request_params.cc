@@ -110,8 +110,12 @@ void ReadSampling(const RequestContext& context, FieldReader* r, GenerationParam
   }
   p->max_tokens = r->Int("max_completion_tokens", 1, context.max_model_len);
   if (p->max_tokens.has_value()) p->max_tokens_name = "max_completion_tokens";
-  if (const auto max_tokens = r->Int("max_tokens", 1, context.max_model_len)) {
+  if (const auto max_tokens = r->Int("max_tokens", p->echo ? 0 : 1, context.max_model_len)) {
     if (!p->max_tokens.has_value()) p->max_tokens = max_tokens;
+  }
+  if (p->max_tokens == 0) {  // a prompt is computed by asking for the token after it
+    p->score_only = true;
+    p->max_tokens = 1;
   }
   s.min_tokens = r->Int("min_tokens", 0, context.max_model_len).value_or(0);
   if (p->max_tokens.has_value() && s.min_tokens > *p->max_tokens) {
@@ -224,12 +228,12 @@ std::optional<ApiError> ParseCompletion(const OrderedJson& body,
   FieldReader reader(body);
   GenerationParams& p = out->common;
   CheckFields(body, Endpoint::kCompletions, &reader);
+  p.echo = reader.Bool("echo").value_or(false);
   ReadCommon(context, &reader, &p);
   if (const auto k = reader.Int("logprobs", 0, context.logprobs_max)) {
     p.sampling.logprobs = static_cast<int32_t>(*k);
   }
   p.add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
-  p.echo = reader.Bool("echo").value_or(false);
   if (p.echo && p.sampling.logprobs >= 0) {
     if (p.stream) {
       reader.Fail(BadRequest("echo with logprobs is not available in a stream; send stream: false",

@@ -44,6 +44,8 @@ struct GenerationParams {
   bool return_token_ids = false;
   bool debug = false;  // "baton_debug"
   bool echo = false;
+  // "max_tokens": 0 with echo: the prompt is scored and no token answered.
+  bool score_only = false;
   int32_t prompt_logprobs = -1;  // k >= 0: "prompt_logprobs" in the answer
   std::string cache_salt;
 };

@@ -11,9 +11,8 @@ namespace baton {
 namespace {
 
 constexpr size_t kTemplateBytesMax = size_t{4} << 20;
-constexpr std::array<const char*, 7> kTokenNames = {"bos_token",  "eos_token", "unk_token",
-                                                    "sep_token",  "pad_token", "cls_token",
-                                                    "mask_token"};
+constexpr std::array<const char*, 7> kTokenNames = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 constexpr std::array<const char*, 4> kReserved = {"messages", "tools", "documents",
                                                   "add_generation_prompt"};
 // Marks where the last message ends when it is to be continued. Any text that does not occur in
@@ -49,8 +48,13 @@ StatusOr<SpecialTokens> TokensOf(const Json& config, const std::string& dir) {
   return tokens;
 }
 
-// The template inside tokenizer_config.json.
-StatusOr<std::string> TemplateOf(const Json& config, const std::string& dir) {
+struct Sources {
+  std::string general;
+  std::optional<std::string> with_tools;
+};
+
+// The templates inside tokenizer_config.json.
+StatusOr<Sources> TemplatesOf(const Json& config, const std::string& dir) {
   const std::string where = dir + "/tokenizer_config.json: chat_template";
   const auto it = config.find("chat_template");
   if (it == config.end() || it->is_null()) {
@@ -58,18 +62,21 @@ StatusOr<std::string> TemplateOf(const Json& config, const std::string& dir) {
                                             "/chat_template.jinja nor a chat_template in "
                                             "tokenizer_config.json; pass --chat-template"));
   }
-  if (it->is_string()) return it->get<std::string>();
+  if (it->is_string()) return Sources{it->get<std::string>(), std::nullopt};
   if (!it->is_array()) {
     return absl::InvalidArgumentError(absl::StrCat(where, " must be a string or a list"));
   }
+  std::optional<std::string> general, with_tools;
   for (const Json& entry : *it) {
     if (!entry.is_object() || !entry.contains("name") || !entry.contains("template") ||
         !entry["name"].is_string() || !entry["template"].is_string()) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": every entry must be {\"name\": ..., \"template\": ...}"));
     }
-    if (entry["name"] == "default") return entry["template"].get<std::string>();
+    if (entry["name"] == "default") general = entry["template"].get<std::string>();
+    if (entry["name"] == "tool_use") with_tools = entry["template"].get<std::string>();
   }
+  if (general.has_value()) return Sources{*std::move(general), std::move(with_tools)};
   return absl::NotFoundError(absl::StrCat(where, " has no entry named \"default\""));
 }
 
@@ -87,9 +94,9 @@ Status CheckInput(const OrderedJson& messages, const RenderOptions& options) {
   if (options.extra.is_object()) {
     for (const char* name : kReserved) {
       if (options.extra.contains(name)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("chat_template_kwargs must not contain \"", name,
-                         "\": it is a field of the request itself"));
+        return absl::InvalidArgumentError(absl::StrCat("chat_template_kwargs must not contain \"",
+                                                       name,
+                                                       "\": it is a field of the request itself"));
       }
     }
   }
@@ -133,13 +140,23 @@ StatusOr<ChatTemplate> ChatTemplate::FromModelDir(const std::string& dir) {
   BATON_ASSIGN_OR_RETURN(const Json config, ReadTokenizerConfig(dir));
   BATON_ASSIGN_OR_RETURN(SpecialTokens tokens, TokensOf(config, dir));
   const std::string path = dir + "/chat_template.jinja";
-  StatusOr<std::string> source =
-      FileExists(path) ? ReadFileBytes(path, kTemplateBytesMax) : TemplateOf(config, dir);
-  if (!source.ok()) return source.status();
-  StatusOr<ChatTemplate> made = FromString(*source, std::move(tokens));
-  if (made.ok()) return made;
-  return absl::InvalidArgumentError(
-      absl::StrCat("chat template of ", dir, ": ", made.status().message()));
+  Sources sources;
+  if (FileExists(path)) {
+    BATON_ASSIGN_OR_RETURN(sources.general, ReadFileBytes(path, kTemplateBytesMax));
+  } else {
+    BATON_ASSIGN_OR_RETURN(sources, TemplatesOf(config, dir));
+  }
+  const auto named = [&](const char* name, const Status& status) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " of ", dir, ": ", status.message()));
+  };
+  StatusOr<ChatTemplate> made = FromString(sources.general, std::move(tokens));
+  if (!made.ok()) return named("chat template", made.status());
+  if (sources.with_tools.has_value()) {
+    StatusOr<jinja::Template> parsed = jinja::Template::Parse(*sources.with_tools);
+    if (!parsed.ok()) return named("chat template \"tool_use\"", parsed.status());
+    made->with_tools_ = *std::move(parsed);
+  }
+  return made;
 }
 
 StatusOr<std::string> ChatTemplate::Render(const OrderedJson& messages,
@@ -160,7 +177,9 @@ StatusOr<std::string> ChatTemplate::Render(const OrderedJson& messages,
   if (options.continue_final_message) {
     BATON_RETURN_IF_ERROR(AppendMark(&variables["messages"], options.add_generation_prompt));
   }
-  BATON_ASSIGN_OR_RETURN(std::string text, template_.Render(input));
+  const bool tools = !options.tools.is_null() && !options.tools.empty();
+  const jinja::Template& chosen = tools && with_tools_.has_value() ? *with_tools_ : template_;
+  BATON_ASSIGN_OR_RETURN(std::string text, chosen.Render(input));
   if (!options.continue_final_message) return text;
   const size_t mark = text.rfind(kContinueMark);
   if (mark == std::string::npos) {

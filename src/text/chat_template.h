@@ -43,7 +43,8 @@ struct RenderOptions {
 class ChatTemplate {
  public:
   // DIR/chat_template.jinja, else "chat_template" of DIR/tokenizer_config.json: a string, or a
-  // list of {name, template} of which "default" is used. Special tokens come from
+  // list of {name, template} of which "default" is used, and "tool_use", if there is one, for
+  // requests with tools. Special tokens come from
   // tokenizer_config.json (strings or AddedToken objects). NotFound if there is no template.
   static StatusOr<ChatTemplate> FromModelDir(const std::string& dir);
   // Template text given by the user (--chat-template), special tokens as given.
@@ -58,6 +59,7 @@ class ChatTemplate {
  private:
   ChatTemplate(jinja::Template tmpl, SpecialTokens tokens);
   jinja::Template template_;
+  std::optional<jinja::Template> with_tools_;  // absent: template_ is for tools as well
   SpecialTokens tokens_;
 };
 

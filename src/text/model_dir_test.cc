@@ -47,8 +47,7 @@ TEST_F(ModelDir, EosIsTheUnionOfAllSources) {
   EXPECT_EQ(got->min_p, 0.05);
   EXPECT_EQ(got->repetition_penalty, 1.1);
   EXPECT_EQ(got->max_new_tokens, 77);
-  EXPECT_EQ(ReadGenerationDefaults(dir_, nullptr)->eos_token_ids,
-            (std::vector<TokenId>{5, 7, 9}));
+  EXPECT_EQ(ReadGenerationDefaults(dir_, nullptr)->eos_token_ids, (std::vector<TokenId>{5, 7, 9}));
 }
 
 TEST_F(ModelDir, AbsentFilesAndNullsGiveNothing) {
@@ -91,10 +90,22 @@ TEST_F(ModelDir, ChatTemplateFileWinsOverTheConfig) {
   EXPECT_NE(render().find("template line 1"), std::string::npos) << render();
 }
 
-TEST_F(ModelDir, OfNamedTemplatesTheDefaultIsUsed) {
+TEST_F(ModelDir, OfNamedTemplatesTheDefaultIsUsedAndThatForToolsWithTools) {
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "tools"},
       {"name": "default", "template": "plain"}]})");
-  EXPECT_EQ(*ChatTemplate::FromModelDir(dir_)->Render(OrderedJson::array(), {}), "plain");
+  const auto chat = ChatTemplate::FromModelDir(dir_);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  RenderOptions options;
+  EXPECT_EQ(*chat->Render(OrderedJson::array(), options), "plain");
+  options.tools = OrderedJson::array();
+  EXPECT_EQ(*chat->Render(OrderedJson::array(), options), "plain");
+  options.tools.push_back({{"type", "function"}});
+  EXPECT_EQ(*chat->Render(OrderedJson::array(), options), "tools");
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
+      {"name": "tool_use", "template": "{% if %}"}]})");
+  const Status bad_tools = ChatTemplate::FromModelDir(dir_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(bad_tools)) << bad_tools;
+  EXPECT_NE(bad_tools.message().find("tool_use"), std::string::npos) << bad_tools;
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
   EXPECT_TRUE(absl::IsNotFound(ChatTemplate::FromModelDir(dir_).status()));
   for (const char* bad : {R"({"chat_template": 5})", R"({"chat_template": [5]})",
