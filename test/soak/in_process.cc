@@ -176,7 +176,15 @@ RoundOptions RoundOf(uint64_t n, uint64_t seed) {
                                 "test/golden/short/bamba",
                                 "models/demo",
                                 "test/golden/short/jamba",
-                                "test/golden/short/llama"};
+                                "test/golden/short/llama",
+                                "test/golden/short/qwen3_5",
+                                "test/golden/short/recurrent_gemma",
+                                "test/golden/short/mamba",
+                                "fake",
+                                "test/golden/short/minimax",
+                                "test/golden/short/falcon_h1",
+                                "test/golden/short/lfm2",
+                                "models/demo"};
   o.model = models[n % std::size(models)];
   o.users = 6 + rng.Below(6);
   o.cancels = rng.Below(4) != 0;

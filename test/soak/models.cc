@@ -6,8 +6,17 @@
 namespace baton::soak {
 
 std::vector<std::string> RealModels() {
-  return {"models/demo", "test/golden/short/granitemoehybrid", "test/golden/short/bamba",
-          "test/golden/short/jamba", "test/golden/short/llama"};
+  return {"models/demo",
+          "test/golden/short/granitemoehybrid",
+          "test/golden/short/bamba",
+          "test/golden/short/jamba",
+          "test/golden/short/llama",
+          "test/golden/short/qwen3_5",          // gated delta rule
+          "test/golden/short/minimax",          // lightning
+          "test/golden/short/recurrent_gemma",  // RG-LRU, windows
+          "test/golden/short/lfm2",             // short convolutions
+          "test/golden/short/mamba",            // no KV at all
+          "test/golden/short/falcon_h1"};       // KV and state in one layer
 }
 
 std::string SourcePath(const std::string& relative) {
