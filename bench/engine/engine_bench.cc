@@ -51,8 +51,9 @@ class Sequences {
  public:
   Sequences(const model::Model& m, size_t n, int64_t tokens) : n_(n) {
     const Layout& l = m.layout();
+    slot_bytes_ = l.slot_bytes() + m.slot_tail_bytes();
     // As a worker's memory is.
-    auto arena = Arena::Create(n * l.slot_bytes(), {.huge_pages = true});
+    auto arena = Arena::Create(n * slot_bytes_, {.huge_pages = true});
     if (!arena.ok()) std::abort();
     slots_ = *std::move(arena);
     blocks_per_ = static_cast<size_t>(BlocksFor(tokens));
@@ -60,7 +61,6 @@ class Sequences {
     blocks_.resize(n * blocks_per_ * block_bytes_ + 64);
     auto* base = blocks_.data();
     for (size_t i = 0; i < n * blocks_per_; ++i) pointers_.push_back(base + i * block_bytes_);
-    slot_bytes_ = l.slot_bytes();
   }
   model::BatchItem Item(size_t i,
                         std::span<const TokenId> tokens,
@@ -207,7 +207,9 @@ void Stall(const model::Model& m, int threads) {
   }
 }
 
-std::unique_ptr<model::Model> Generated(const std::string& preset, ThreadPool* pool) {
+std::unique_ptr<model::Model> Generated(const std::string& preset,
+                                        ThreadPool* pool,
+                                        kernel::StateDType state_dtype = kernel::StateDType::kF32) {
   const std::string dir =
       (std::filesystem::temp_directory_path() / ("baton-bench-" + preset)).string();
   std::filesystem::create_directories(dir);
@@ -222,6 +224,7 @@ std::unique_ptr<model::Model> Generated(const std::string& preset, ThreadPool* p
     or_exit(model::GenerateCheckpoint(*config, {}, dir, pool).status());
   model::LoadOptions load;
   load.pool = pool;
+  load.state_dtype = state_dtype;
   auto loaded = model::Model::Load(dir, load);
   or_exit(loaded.status());
   return *std::move(loaded);
@@ -346,16 +349,65 @@ int Kinds(Measurement* measurement, ThreadPool* pool, int rounds) {
   return 0;
 }
 
-// engine_bench [rounds] [preset | kinds]
+// Whole decode steps of the first preset with narrow state beside those with f32: bytes of a
+// sequence's state and time of a step, over two grid steps with their folds.
+int States(ThreadPool* pool, int threads, int rounds) {
+  using kernel::StateDType;
+  constexpr StateDType kTypes[] = {StateDType::kF32, StateDType::kBF16, StateDType::kF16,
+                                   StateDType::kF8E4M3};
+  struct Row {
+    std::unique_ptr<model::Model> model;
+    std::unique_ptr<Bench> bench;
+    std::unique_ptr<Sequences> one, sixteen;
+    std::vector<double> x1, x16, ratio1, ratio16;
+  };
+  std::vector<Row> rows;
+  for (const StateDType type : kTypes) {
+    Row& row = rows.emplace_back();
+    row.model = Generated("granite-100m", pool, type);
+    row.bench.reset(new Bench{*row.model, *pool, threads, {}});
+    row.one = std::make_unique<Sequences>(*row.model, 1, 64);
+    row.sixteen = std::make_unique<Sequences>(*row.model, 16, 64);
+  }
+  std::vector<float> logits(16 * static_cast<size_t>(rows[0].model->vocab_size()));
+  for (int r = -1; r < rounds; ++r) {
+    for (Row& row : rows) {
+      row.one->Clear();
+      row.sixteen->Clear();
+      const double x1 = row.bench->Decode(row.one.get(), 1, 32, logits.data());
+      const double x16 = row.bench->Decode(row.sixteen.get(), 16, 32, logits.data());
+      if (r < 0) continue;  // warm-up
+      row.x1.push_back(x1);
+      row.x16.push_back(x16);
+      row.ratio1.push_back(x1 / rows[0].x1.back());
+      row.ratio16.push_back(x16 / rows[0].x16.back());
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    std::printf("--state-dtype %s: %.2f MB a sequence, %.2f with the tail\n",
+                std::string(kernel::StateDTypeName(kTypes[i])).c_str(),
+                static_cast<double>(row.model->layout().slot_bytes()) / 1e6,
+                static_cast<double>(row.one->slot_bytes()) / 1e6);
+    PrintSpread("  decode x1", row.x1, "ms/token", 1e3);
+    PrintSpread("  decode x16", row.x16, "ms/step", 1e3);
+    PrintSpread("  x1 over f32", row.ratio1, "", 1);
+    PrintSpread("  x16 over f32", row.ratio16, "", 1);
+  }
+  return 0;
+}
+
+// engine_bench [rounds] [preset | kinds | states]
 int Main(int argc, char** argv) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
   const std::string preset = argc > 2 ? argv[2] : "granite-100m";
   if (rounds < 1) {
-    std::fprintf(stderr, "usage: engine_bench [rounds] [preset | kinds]\n");
+    std::fprintf(stderr, "usage: engine_bench [rounds] [preset | kinds | states]\n");
     return 2;
   }
   ThreadPool pool(threads);
+  if (preset == "states") return States(&pool, threads, rounds);
   Measurement measurement(&pool, threads);
   if (preset == "kinds") return Kinds(&measurement, &pool, rounds);
   const std::unique_ptr<model::Model> m = Generated(preset, &pool);
