@@ -17,6 +17,13 @@ uint32_t Count(std::span<const PlaceUse> uses, PlaceUse use) {
   return static_cast<uint32_t>(std::count(uses.begin(), uses.end(), use));
 }
 
+// Whether nothing in a range is fixed and what is movable has somewhere else to go, `free` being
+// the free places of the whole pool.
+bool CanEmpty(std::span<const PlaceUse> range, uint32_t free) {
+  return Count(range, PlaceUse::kFixed) == 0 &&
+         Count(range, PlaceUse::kMovable) + Count(range, PlaceUse::kFree) <= free;
+}
+
 }  // namespace
 
 PlaceRange BorderGeometry::RowsUnder(uint32_t tile) const {
@@ -52,10 +59,8 @@ std::vector<uint32_t> TilesToTake(const BorderGeometry& geometry,
     bool possible = true;
     for (size_t g = 0; g < blocks.size(); ++g) {
       const auto under = std::span(blocks[g]).subspan(rows.begin, rows.end - rows.begin);
-      const uint32_t movable = Count(under, PlaceUse::kMovable);
-      possible &=
-          Count(under, PlaceUse::kFixed) == 0 && movable <= free[g] - Count(under, PlaceUse::kFree);
-      moves += movable;
+      possible &= CanEmpty(under, free[g]);
+      moves += Count(under, PlaceUse::kMovable);
     }
     // The tile at the border comes first whatever it costs: a hole elsewhere would lose bytes on
     // both its sides for as long as it lasts.
@@ -85,9 +90,7 @@ std::vector<PlaceRange> TilesToGive(const BorderGeometry& geometry,
     if (!choices.empty() && choices.back().tiles == tiles) continue;  // as the row before
     const auto over = slots.subspan(tiles.begin, tiles.end - tiles.begin);
     const uint32_t movable = Count(over, PlaceUse::kMovable);
-    const bool possible =
-        Count(over, PlaceUse::kFixed) == 0 && movable <= free - Count(over, PlaceUse::kFree);
-    if (possible) choices.push_back({tiles, border ? 0 : uint64_t{movable} + 1});
+    if (CanEmpty(over, free)) choices.push_back({tiles, border ? 0 : uint64_t{movable} + 1});
     border = false;
   }
   std::stable_sort(choices.begin(), choices.end(),
@@ -142,6 +145,22 @@ bool Border::BlocksOwnUnder(uint32_t tile) const {
   return false;
 }
 
+bool Border::BorderTile(uint32_t* tile) const {
+  *tile = slots_->LowestNotOwned();
+  if (*tile >= geometry_.tiles()) return false;
+  const PlaceRange rows = geometry_.RowsUnder(*tile);
+  return std::all_of(blocks_.begin(), blocks_.end(), [&](const PoolCore* pool) {
+    return CanEmpty(pool->Survey(rows), pool->FreePlaceCount());
+  });
+}
+
+bool Border::BorderTilesToGive(PlaceRange* tiles) const {
+  const uint32_t row = blocks_[0]->LowestNotOwned();
+  if (row >= geometry_.rows()) return false;
+  *tiles = geometry_.TilesOver(row);
+  return CanEmpty(slots_->Survey(*tiles), slots_->FreePlaceCount());
+}
+
 std::vector<uint32_t> Border::Choices() const {
   std::vector<std::vector<PlaceUse>> blocks;
   for (const PoolCore* pool : blocks_) blocks.push_back(pool->Survey());
@@ -159,6 +178,10 @@ Status Border::GrowSlots() {
   // A full memory refuses all the time: without a survey, and without moving anything.
   if (Left() < geometry_.tile_pitch) return Refuse(slots_, geometry_.tile_pitch);
   for (int turn = 0; turn < 2; ++turn) {
+    if (uint32_t tile; BorderTile(&tile)) {  // the first choice, and mostly the last
+      const Status taken = TakeTile(tile);
+      if (taken.ok() || !InTheWay(taken)) return taken;
+    }
     for (const uint32_t tile : Choices()) {
       const Status taken = TakeTile(tile);
       if (taken.ok() || !InTheWay(taken)) return taken;
@@ -181,6 +204,11 @@ Status Border::GrowBlocks(const PoolCore* pool) {
   if (Left() < geometry_.row_pitch && is_longest()) return Refuse(pool, geometry_.row_pitch);
   // Without a free tile nothing can be given.
   if (slots_->HasFree()) {
+    if (PlaceRange tiles; BorderTilesToGive(&tiles)) {
+      const StatusOr<uint32_t> won = GiveTiles(tiles);
+      if (!won.ok() && !InTheWay(won.status())) return won.status();
+      if (won.ok() && *won > 0) return absl::OkStatus();
+    }
     for (const PlaceRange tiles : TilesToGive(geometry_, slots_->Survey(), blocks_[0]->Survey())) {
       const StatusOr<uint32_t> won = GiveTiles(tiles);
       if (!won.ok() && !InTheWay(won.status())) return won.status();
@@ -195,7 +223,7 @@ Status Border::GrowBlocks(const PoolCore* pool) {
 }
 
 StatusOr<bool> Border::StraightenOne() {
-  const std::vector<PlaceUse> slots = slots_->Survey();
+  const std::vector<PlaceUse> slots = slots_->Survey({0, slots_->Top()});
   uint32_t from = static_cast<uint32_t>(slots.size());
   while (from > 0 && slots[from - 1] != PlaceUse::kMovable) --from;
   const auto hole = std::find_if(slots.begin(), slots.begin() + from, [](PlaceUse use) {
@@ -203,9 +231,8 @@ StatusOr<bool> Border::StraightenOne() {
   });
   if (hole == slots.begin() + from) return false;
   if (*hole == PlaceUse::kNotOwned) {
-    const auto tile = static_cast<uint32_t>(hole - slots.begin());
-    const std::vector<uint32_t> choices = Choices();
-    if (choices.empty() || choices[0] != tile) return false;
+    uint32_t tile;
+    if (!BorderTile(&tile)) return false;
     const Status taken = TakeTile(tile);
     if (!taken.ok()) return InTheWay(taken) ? StatusOr<bool>(false) : taken;
   }
@@ -268,6 +295,18 @@ Status Border::CheckInvariants() const {
                                                   " and tile ", tile,
                                                   " share bytes and are both owned"));
     }
+  }
+  // What is decided from the border alone is what the surveys say.
+  uint32_t tile = 0;
+  const bool take = BorderTile(&tile);
+  const std::vector<uint32_t> choices = Choices();
+  if (take != (!choices.empty() && choices[0] == tile))
+    return absl::InternalError(absl::StrCat("border: tile ", tile, " can be taken: ", take));
+  PlaceRange give{0, 0};
+  if (BorderTilesToGive(&give)) {
+    const auto ranges = TilesToGive(geometry_, slots, blocks_[0]->Survey());
+    if (ranges.empty() || ranges[0] != give)
+      return absl::InternalError(absl::StrCat("border: tiles from ", give.begin, " can be given"));
   }
   return absl::OkStatus();
 }

@@ -79,12 +79,17 @@ class Border {
   // Moves one slot that stands apart from the others to the border's side. False if there is none.
   StatusOr<bool> CompactOne() BATON_EXCLUDES(mu_);
   BorderCounters counters() const BATON_EXCLUDES(mu_);
-  // kInternal if a byte is owned by both sides.
+  // kInternal if a byte is owned by both sides. At rest, for it looks at the pools more than once.
   Status CheckInvariants() const BATON_EXCLUDES(mu_);
 
  private:
   Status GrowSlots() BATON_REQUIRES(mu_);
   Status GrowBlocks(const PoolCore* pool) BATON_REQUIRES(mu_);
+  // Whether the slots could take their lowest tile that is not theirs (`tile`; false if all are),
+  // as TilesToTake has it, without a survey of everything.
+  bool BorderTile(uint32_t* tile) const BATON_REQUIRES(mu_);
+  // The same for what gives the blocks their lowest row that is not theirs.
+  bool BorderTilesToGive(PlaceRange* tiles) const BATON_REQUIRES(mu_);
   // TilesToTake of the present surveys.
   std::vector<uint32_t> Choices() const BATON_REQUIRES(mu_);
   // Vacates the rows under `tile` and gives it to the slots; on an error the rows stay the blocks'.

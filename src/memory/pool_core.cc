@@ -267,6 +267,7 @@ bool PoolCore::TakeLowest(const ReserveOptions& options, UnitRef* ref, uint32_t*
   if (free_.empty()) return false;
   *place = free_.Lowest();
   free_.Erase(*place);
+  top_ = std::max(top_, *place + 1);
   const uint32_t index = virtual_of_[*place];
   Unit& unit = units_[index];
   SetState(&unit, UnitState::kReserved);

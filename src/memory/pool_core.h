@@ -240,6 +240,13 @@ class PoolCore {
   bool Owns(uint32_t place) const BATON_EXCLUDES(mu_);
   // By place.
   std::vector<PlaceUse> Survey() const BATON_EXCLUDES(mu_);
+  std::vector<PlaceUse> Survey(PlaceRange range) const BATON_EXCLUDES(mu_);
+  // As many as Survey() would call kFree.
+  uint32_t FreePlaceCount() const BATON_EXCLUDES(mu_);
+  // The number of places if all are owned.
+  uint32_t LowestNotOwned() const BATON_EXCLUDES(mu_);
+  // No unit in use, and none on its way, lies on this place or above.
+  uint32_t Top() BATON_EXCLUDES(mu_);
   uint32_t FixedUnits() const BATON_EXCLUDES(mu_);
   // Gives the places of `range` up, moving what lies there to the lowest free places outside. On
   // an error (something there is or has become fixed, nowhere to go, a copy that failed) some of
@@ -325,6 +332,7 @@ class PoolCore {
   // To the lowest free place; there must be one.
   MovePlan BeginMove(uint32_t index) BATON_REQUIRES(mu_);
   Status FinishMove(const MovePlan& plan) BATON_EXCLUDES(mu_);
+  uint32_t LowerTop() BATON_REQUIRES(mu_);
   PlaceUse UseOf(uint32_t place) const BATON_REQUIRES(mu_);
   // Begins moves away from `range`, a batch of them; none left to begin: no plans.
   Status BeginVacate(PlaceRange range, std::vector<MovePlan>* plans) BATON_REQUIRES(mu_);
@@ -350,6 +358,9 @@ class PoolCore {
   std::vector<uint8_t> owned_ BATON_GUARDED_BY(mu_);
   FreePlaces free_ BATON_GUARDED_BY(mu_);            // owned, unit FREE, nothing being moved there
   uint32_t move_targets_ BATON_GUARDED_BY(mu_) = 0;  // owned places something is being moved to
+  // No unit in use lies on this place or above; LowerTop makes it exact. Packing and the border ask
+  // every step, and a pool may have millions of places.
+  uint32_t top_ BATON_GUARDED_BY(mu_) = 0;
   std::array<uint32_t, kUnitStates> by_state_ BATON_GUARDED_BY(mu_){};
   uint64_t leases_ BATON_GUARDED_BY(mu_) = 0;
   uint32_t leased_units_ BATON_GUARDED_BY(mu_) = 0;

@@ -33,10 +33,30 @@ PlaceUse PoolCore::UseOf(uint32_t place) const {
 }
 
 std::vector<PlaceUse> PoolCore::Survey() const {
+  return Survey({0, static_cast<uint32_t>(options_.units)});
+}
+
+std::vector<PlaceUse> PoolCore::Survey(PlaceRange range) const {
   MutexLock lock(&mu_);
-  std::vector<PlaceUse> uses(units_.size());
-  for (uint32_t place = 0; place < units_.size(); ++place) uses[place] = UseOf(place);
+  std::vector<PlaceUse> uses;
+  uses.reserve(range.end - range.begin);
+  for (uint32_t place = range.begin; place < range.end; ++place) uses.push_back(UseOf(place));
   return uses;
+}
+
+uint32_t PoolCore::FreePlaceCount() const {
+  MutexLock lock(&mu_);
+  return free_.count();
+}
+
+uint32_t PoolCore::LowestNotOwned() const {
+  MutexLock lock(&mu_);
+  return static_cast<uint32_t>(std::find(owned_.begin(), owned_.end(), 0) - owned_.begin());
+}
+
+uint32_t PoolCore::Top() {
+  MutexLock lock(&mu_);
+  return LowerTop();
 }
 
 uint32_t PoolCore::FixedUnits() const {

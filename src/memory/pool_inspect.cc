@@ -116,6 +116,8 @@ Status PoolCore::CheckTables() const {
           free ? "a FREE unit leaked out of the free places" : "the free places hold a unit in use",
           virtual_of_[place]);
     listed += free;
+    if (place >= top_ && (u.state != UnitState::kFree || u.moving))
+      return Broken("in use above the top", virtual_of_[place]);
   }
   if (listed != free_.count()) return Broken("free counter", 0);
   std::array<uint32_t, kUnitStates> by_state{};

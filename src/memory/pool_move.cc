@@ -85,6 +85,7 @@ PoolCore::MovePlan PoolCore::BeginMove(uint32_t index) {
   plan.from = units_[index].physical;
   plan.other = virtual_of_[plan.to];
   free_.Erase(plan.to);
+  top_ = std::max(top_, plan.to + 1);
   ++move_targets_;
   units_[plan.index].moving = true;
   units_[plan.other].moving = true;
@@ -135,13 +136,21 @@ Status PoolCore::Move(UnitRef ref) {
   return FinishMove(plan);
 }
 
+uint32_t PoolCore::LowerTop() {
+  const auto in_use = [&](const Unit& unit) {
+    return unit.state != UnitState::kFree || unit.moving;
+  };
+  while (top_ > 0 && !in_use(units_[virtual_of_[top_ - 1]])) --top_;
+  return top_;
+}
+
 StatusOr<bool> PoolCore::CompactOne() {
   MovePlan plan;
   {
     MutexLock lock(&mu_);
     if (free_.empty()) return false;
     const uint32_t to = free_.Lowest();
-    uint32_t from = static_cast<uint32_t>(units_.size());
+    uint32_t from = LowerTop();
     while (from > to + 1 && !Movable(units_[virtual_of_[from - 1]])) --from;
     if (from <= to + 1) return false;
     plan = BeginMove(virtual_of_[from - 1]);
