@@ -1,7 +1,6 @@
 // The main promise: logits and tokens of a request are the same bits however it is served, and each
 // run says that it really was served that way (bytes landed, nothing rejected or recomputed).
 #include <algorithm>
-#include <cstdlib>
 
 #include "gtest/gtest.h"
 #include "support/deployment.h"
@@ -106,29 +105,16 @@ std::vector<Outcome> RunCold(std::shared_ptr<const model::Model> model,
   return outcomes;
 }
 
-// One model of each kind of memory goes every way; the others, whose paths are the same, one,
-// unless BATON_LONG is set.
-bool EveryWay(const std::string& name) {
-  if (std::getenv("BATON_LONG") != nullptr) return true;
-  static constexpr const char* kNames[] = {
-      "short/llama",           "short/granitemoehybrid", "short/bamba", "short/jamba",
-      "short/recurrent_gemma", "short/qwen3_5",          "short/mamba", "demo"};
-  return name.find('@') != std::string::npos ||  // narrow states
-         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
-
 class Equality : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Equality, SameBitsHoweverServed) {
   auto model = LoadModel(GetParam());
   for (const bool greedy : {true, false}) {
     for (const size_t count : {size_t{1}, size_t{8}}) {
-      if (!EveryWay(GetParam()) && (greedy || count == 1)) continue;
       const auto requests = Requests(*model, count, greedy);
       const std::vector<Outcome> cold = RunCold(model, requests);
       for (const std::string connector : EveryConnector()) {
         for (const int threads : {1, 2}) {
-          if (!EveryWay(GetParam()) && threads == 1) continue;
           SCOPED_TRACE(::testing::Message()
                        << "connector '" << connector << "', " << count << " requests, greedy "
                        << greedy << ", " << threads << " threads");

@@ -113,14 +113,6 @@ std::vector<Truth> Cold(std::shared_ptr<const model::Model> model,
   return truths;
 }
 
-// The models that go every way; the others go one, unless BATON_LONG is set.
-bool EveryWay(const std::string& dir) {
-  static constexpr const char* kNames[] = {"llama", "granitemoehybrid", "bamba", "jamba", "demo"};
-  return std::getenv("BATON_LONG") != nullptr ||
-         std::find(std::begin(kNames), std::end(kNames), dir.substr(dir.rfind('/') + 1)) !=
-             std::end(kNames);
-}
-
 class Processes : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
@@ -129,12 +121,10 @@ TEST_P(Processes, ThreeProcessesGiveTheBitsOfOne) {
   const Layout& layout = model->layout();
   auto connectors = ConnectorsAcrossHubs();
   connectors.push_back("kv=shm,state=tcp");
-  if (!EveryWay(dir)) connectors = {connectors.back()};
   for (const std::string connector : connectors) {
     SCOPED_TRACE(connector);
     auto cluster = StartCluster(dir, connector);
     for (const auto& [greedy, count] : {std::pair(true, 1), {false, 1}, {true, 8}, {false, 8}}) {
-      if (!EveryWay(dir) && (greedy || count == 1)) continue;
       auto requests = Requests(*model, static_cast<size_t>(count), greedy);
       for (int turn = 0; turn < 2; ++turn) {
         const auto truths = Cold(model, requests);
