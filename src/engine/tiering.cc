@@ -175,10 +175,15 @@ void Tiering::Put(const Job& job) {
     const ByteSpan bytes = ByteSpan(pin->bytes()).first(part.bytes);
     return PinnedBytes{bytes, std::move(pin)};
   };
-  for (const auto& tier : tiers_) {
+  full_.resize(tiers_.size());
+  for (size_t i = 0; i < tiers_.size(); ++i) {
+    const auto& tier = tiers_[i];
     const Status put = tier->Put(source, cancel_.get_token());
-    if (put.ok() || ReasonOf(put) == Reason::kNoCapacity || ReasonOf(put) == Reason::kCancelled)
-      continue;  // counted by the tier
+    if (ReasonOf(put) == Reason::kCancelled) continue;
+    const bool full = ReasonOf(put) == Reason::kNoCapacity;  // each is counted, the first is said
+    const bool said = full && full_[i];
+    full_[i] = full;
+    if (put.ok() || said) continue;
     LogWarning(absl::StrCat(std::string(tier->name()), " tier: a checkpoint at boundary ",
                             c.boundary(), " was not stored: ", put.message()));
   }

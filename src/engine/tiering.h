@@ -91,6 +91,7 @@ class Tiering {
   bool busy_ BATON_GUARDED_BY(mu_) = false;
   bool stop_ BATON_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<StateId> revoked_ BATON_GUARDED_BY(mu_);  // by audits: few in a lifetime
+  std::vector<bool> full_;  // by tier, the thread's own: it has said so since a put succeeded
   std::thread thread_;
 };
 
