@@ -78,7 +78,8 @@ struct Options {
 
   // Memory of your own, page-aligned and at least MemoryBytes() long, for slots and blocks; null:
   // the plane maps its own. `memory_fd` is the memfd behind it, sealed with F_SEAL_SHRINK, which
-  // shm needs (a peer maps it); -1: none.
+  // shm needs (a peer maps it); -1: none. Seal it with F_SEAL_FUTURE_WRITE too once it is mapped,
+  // or a peer can write there.
   void* memory = nullptr;
   size_t memory_bytes = 0;
   int memory_fd = -1;

@@ -23,12 +23,20 @@ StatusOr<int> SealedMemfd(uint64_t bytes) {
   const int fd = memfd_create("baton-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return Failed("memfd_create", bytes);
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     const Status status = Failed("sizing a memfd", bytes);
     close(fd);
     return status;
   }
   return fd;
+}
+
+// Only mappings that exist can write from here on: a peer that is given the descriptor can read the
+// arena, but not change or punch what others will be served from it. Kernels before 5.1 do not know
+// that seal and go without.
+bool SealAgainstPeers(int fd) {
+  return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0 ||
+         (errno == EINVAL && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0);
 }
 
 }  // namespace
@@ -48,6 +56,12 @@ StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, const ArenaOption
   if (p == MAP_FAILED) {
     const Status status = Failed("mmap", size);
     if (fd >= 0) close(fd);
+    return status;
+  }
+  if (fd >= 0 && !SealAgainstPeers(fd)) {
+    const Status status = Failed("sealing a memfd", size);
+    munmap(p, size);
+    close(fd);
     return status;
   }
   if (options.huge_pages) (void)madvise(p, size, MADV_HUGEPAGE);

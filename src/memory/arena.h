@@ -15,7 +15,7 @@
 namespace baton {
 
 struct ArenaOptions {
-  bool shareable = false;   // memfd, size sealed; fd() is valid
+  bool shareable = false;   // memfd, sealed: whoever has fd() can map it, to read only
   bool huge_pages = false;  // madvise(MADV_HUGEPAGE): advice, never an error
 };
 

@@ -1,5 +1,6 @@
 #include "memory/arena.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,6 +40,21 @@ TEST(Arena, AShareableOneIsSeenThroughItsFdAndCannotBeShrunk) {
   EXPECT_EQ(0, std::memcmp(static_cast<char*>(other) + 5000, "state", 5));
   munmap(other, 8192);
   EXPECT_NE(ftruncate(arena->fd(), 4096), 0);
+}
+
+// The descriptor goes to peers.
+TEST(Arena, AShareableOneCannotBeChangedThroughItsFd) {
+  auto arena = Must(Arena::Create(8192, {.shareable = true}));
+  std::memcpy(arena->data() + 5000, "state", 5);
+  EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd(), 0), MAP_FAILED);
+  void* other = mmap(nullptr, 8192, PROT_READ, MAP_SHARED, arena->fd(), 0);
+  ASSERT_NE(other, MAP_FAILED);
+  EXPECT_NE(mprotect(other, 8192, PROT_READ | PROT_WRITE), 0);
+  munmap(other, 8192);
+  EXPECT_LT(pwrite(arena->fd(), "other", 5, 5000), 0);
+  EXPECT_NE(fallocate(arena->fd(), FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, 4096, 4096), 0);
+  EXPECT_EQ(0, std::memcmp(arena->data() + 5000, "state", 5));
+  std::memcpy(arena->data() + 5000, "after", 5);  // this process still writes
 }
 
 TEST(Arena, RefusesAbsurdSizes) {
