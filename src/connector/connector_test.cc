@@ -2,6 +2,7 @@
 // socket files.
 #include "connector/connector.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "connector/conformance/conformance_fixture.h"
+#include "connector/shm/arena_map.h"
 
 namespace baton {
 namespace {
@@ -65,6 +67,59 @@ TEST(Shm, ArenaThatCouldShrinkIsRefused) {
                          ->Connect((*listener)->endpoint(), clock.Now() + seconds(5), {})
                          .status()),
             Reason::kMalformed);
+}
+
+// Sparse files cost their owner nothing; the address space they take here is bounded.
+TEST(Shm, ArenasOfAllPeersTogetherAreBounded) {
+  const auto sparse = [](uint64_t bytes) {
+    Fd fd(memfd_create("sparse", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+    BATON_CHECK(ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0);
+    BATON_CHECK(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    return fd;
+  };
+  constexpr uint64_t kHalf = uint64_t{1} << 30;
+  ArenaMapCache cache(2 * kHalf);
+  EXPECT_EQ(ReasonOf(cache.Map("a", 0, sparse(3 * kHalf), 3 * kHalf).status()),
+            Reason::kPeerUnavailable);
+  auto held = cache.Map("a", 0, sparse(kHalf), kHalf);
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_TRUE(cache.Map("a", 1, sparse(kHalf), kHalf).ok());
+  // What is only kept for the next link makes room, what a link holds does not.
+  EXPECT_TRUE(cache.Map("b", 0, sparse(kHalf), kHalf).ok());
+  EXPECT_EQ(ReasonOf(cache.Map("b", 1, sparse(kHalf + 4096), kHalf + 4096).status()),
+            Reason::kPeerUnavailable);
+  held->reset();
+  EXPECT_TRUE(cache.Map("b", 1, sparse(kHalf + 4096), kHalf + 4096).ok());
+}
+
+TEST(Shm, AnArenaThatGrewIsNotTheOneAnnounced) {
+  SharedMemory memory(4096);
+  ArenaMapCache cache;
+  const auto map = [&](uint64_t announced) {
+    return cache.Map("a", 0, Fd(dup(memory.region().fd)), announced).status();
+  };
+  EXPECT_TRUE(map(4096).ok());
+  ASSERT_EQ(ftruncate(memory.region().fd, 8192), 0);
+  EXPECT_EQ(ReasonOf(map(4096)), Reason::kMalformed);
+  EXPECT_TRUE(map(8192).ok());
+}
+
+TEST(Stream, OutOfDescriptorsIsAClosedConnectionNotTheEnd) {
+  MonotonicClock clock;
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  const Fd other(pair[1]);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  const rlimit none = {0, old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  SocketStream stream(Fd(pair[0]), "peer", &clock);
+  const Status connect = FinishConnect(other.get(), "peer", clock.Now() + seconds(5), &clock, {});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  EXPECT_EQ(ReasonOf(connect), Reason::kPeerUnavailable);
+  EXPECT_EQ(ReasonOf(stream.ReceiveFrame(clock.Now() + seconds(5)).status()),
+            Reason::kPeerUnavailable);
+  EXPECT_EQ(stream.WaitReadable(clock.Now() + seconds(5)), Link::Event::kReadable);
 }
 
 TEST(Shm, SocketFileOfADeadProcessIsTakenOverALiveOneIsNot) {

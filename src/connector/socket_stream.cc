@@ -22,11 +22,8 @@ constexpr size_t kIovMax = 1024;
 constexpr size_t kPayloadStep = size_t{1} << 20;
 constexpr size_t kFdsMax = 16;
 
-Fd NewEventFd() {
-  Fd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  BATON_CHECK(fd.valid());
-  return fd;
-}
+// Invalid when the process is out of descriptors, which peers and clients can bring about.
+Fd NewEventFd() { return Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)); }
 
 void Signal(const Fd& event) {
   const uint64_t one = 1;
@@ -69,9 +66,15 @@ Fd::~Fd() {
 std::string ErrnoText(int error) { return std::generic_category().message(error); }
 
 SocketStream::SocketStream(Fd fd, std::string peer, const Clock* clock)
-    : fd_(std::move(fd)), wake_(NewEventFd()), peer_(std::move(peer)), clock_(clock) {}
+    : fd_(std::move(fd)), wake_(NewEventFd()), peer_(std::move(peer)), clock_(clock) {
+  // A stream that cannot be interrupted would hang somebody.
+  if (!wake_.valid()) Close();
+}
 
 Status SocketStream::Gone(const char* what, int error) const {
+  if (!wake_.valid())
+    return Reject(Reason::kPeerUnavailable,
+                  peer_ + ": no descriptor left for the connection; raise the limit of open files");
   if (closed_.load()) return Reject(Reason::kPeerUnavailable, peer_ + ": link closed");
   return Reject(Reason::kPeerUnavailable,
                 absl::StrCat(peer_, ": ", what, ": ",
@@ -251,6 +254,8 @@ Status FinishConnect(int fd,
                      const Clock* clock,
                      const CancelToken& cancel) {
   const Fd wake = NewEventFd();
+  if (!wake.valid())
+    return Reject(Reason::kPeerUnavailable, absl::StrCat(peer, ": connect: ", ErrnoText(errno)));
   const CancelCallback on_cancel(cancel, [&wake] { Signal(wake); });
   for (;;) {
     if (cancel.stop_requested()) return Reject(Reason::kCancelled, peer + ": connect cancelled");
@@ -268,7 +273,9 @@ Status FinishConnect(int fd,
   return absl::OkStatus();
 }
 
-AcceptLoop::AcceptLoop(Fd listening) : listening_(std::move(listening)), wake_(NewEventFd()) {}
+AcceptLoop::AcceptLoop(Fd listening) : listening_(std::move(listening)), wake_(NewEventFd()) {
+  BATON_CHECK(wake_.valid());  // at start, before there are peers
+}
 
 StatusOr<Fd> AcceptLoop::Next() {
   for (;;) {

@@ -47,7 +47,8 @@ std::string ErrnoText(int error);
 
 class SocketStream {
  public:
-  // `fd`: connected and non-blocking. `peer` is for messages.
+  // `fd`: connected and non-blocking. `peer` is for messages. Out of descriptors: closed from the
+  // beginning.
   SocketStream(Fd fd, std::string peer, const Clock* clock);
 
   Status SendFrame(const Frame& frame, Instant deadline);
