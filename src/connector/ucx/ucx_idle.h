@@ -20,7 +20,7 @@ class UcxIdle {
   // A worker connected to `peer`, or a receiving one for an empty `peer`; null if there is none
   // that still works.
   std::unique_ptr<UcxWorker> Take(const std::vector<uint8_t>& peer);
-  // At most kIdleMax are kept; the one kept longest goes.
+  // At most kIdleMax are kept; the one kept longest goes. The others are looked at meanwhile.
   void Keep(std::vector<uint8_t> peer, std::unique_ptr<UcxWorker> worker);
 
  private:
