@@ -13,6 +13,10 @@ from peers import BOUNDARY, Lie, Receiver, prompt
 SMALL_KB, RECORD_KB, OFFER_KB = 12 * 1024, 40 * 1024, 112 * 1024
 
 
+class Missing(Exception):
+    """Something that a transport needs is not here."""
+
+
 class Failures:
     def __init__(self, verbose):
         self.verbose, self.lines, self.cases = verbose, [], 0
@@ -48,10 +52,13 @@ class ToDecode:
     def __init__(self, worker, source, truth, failures, plan=False):
         self.worker, self.source, self.truth, self.failures, self.plan = worker, source, truth, failures, plan
 
-    def honest(self):
+    def honest(self, lie=None, source=None):
+        """A hand-off that must succeed; `lie`: a truth told in another way."""
         # A busy machine may make an honest source miss a short deadline, but not five times.
         for left in range(4, -1, -1):
-            if self.run(Lie('the truth'), verified=True if left == 0 else None):
+            lie = lie or Lie('the truth')
+            lie.harmless = True
+            if self.run(lie, verified=True if left == 0 else None, source=source):
                 return
 
     def run(self, lie, verified=None, source=None, idle=True):
@@ -82,13 +89,17 @@ class ToDecode:
     def group(self, title, lies, cap_kb=SMALL_KB):
         group(self.worker, self.failures, title, lies, self.run, self.honest, cap_kb)
 
+    def truths(self, title, truths, cap_kb=SMALL_KB):
+        """Honest twins of a group of lies: told in a way as odd, and believed."""
+        group(self.worker, self.failures, title, truths, self.honest, self.honest, cap_kb)
+
 
 class ToPrefill:
     """Lies to a prefill worker, as its receiver."""
 
-    def __init__(self, worker, digest, theirs, failures):
+    def __init__(self, worker, digest, theirs, failures, receiver=Receiver):
         self.worker, self.failures = worker, failures
-        self.fresh = lambda: Receiver(worker.endpoint, digest, theirs, prompt()[:BOUNDARY])
+        self.fresh = lambda: receiver(worker.endpoint, digest, theirs, prompt()[:BOUNDARY])
 
     def honest(self):
         for left in range(4, -1, -1):
@@ -108,7 +119,7 @@ class ToPrefill:
             outcome, text = 'trouble', repr(e)
         except (w.Closed, OSError):
             outcome, text = 'closed', ''
-        r.wire.close()
+        r.close()
         f.note('%.3f' % (time.time() - begun), case.name, outcome, text[:150])
         served = outcome in w.NAMES.values()
         f.check(outcome != 'trouble', case.name, text)
@@ -123,6 +134,13 @@ class ToPrefill:
     def group(self, title, cases, cap_kb=SMALL_KB):
         group(self.worker, self.failures, title, cases, self.run, self.honest, cap_kb)
 
+    def at_once(self, cases):
+        """The cases side by side, honest ones meanwhile."""
+        threads = side_by_side(self.failures, [lambda c=c: self.run(c, idle=False) for c in cases])
+        while any(t.is_alive() for t in threads):
+            self.honest()
+            time.sleep(0.1)
+
 
 def side_by_side(failures, jobs):
     def guarded(job):
@@ -134,3 +152,42 @@ def side_by_side(failures, jobs):
     for thread in threads:
         thread.start()
     return threads
+
+
+LARGE = ('65536', '65537', '100000', 'of 1048576', 'for 10485', 'of 4194304')
+
+
+def split(cases):
+    """(small, large, of 64 MiB): by what really arrives."""
+    cases = list(cases)
+    huge = [c for c in cases if '64 MiB that come' in c.name]
+    large = [c for c in cases if c not in huge and any(x in c.name for x in LARGE)]
+    return [c for c in cases if c not in huge and c not in large], large, huge
+
+
+def some(cases, long, every=3):
+    return list(cases)[::1 if long else every]
+
+
+def end(worker, failures, fds):
+    held = worker.wait_idle()
+    failures.check(not held, worker.role, 'holds in the end: %s' % held)
+    for _ in range(100):  # A connection that was just closed may still be on its way out.
+        if worker.descriptors() <= fds + 1:
+            break
+        time.sleep(0.02)
+    failures.check(worker.descriptors() <= fds + 1, worker.role,
+                   '%d descriptors, %d in the beginning' % (worker.descriptors(), fds))
+    failures.check(worker.alive(), worker.role, 'died:\n' + worker.text()[-3000:])
+    failures.check(worker.stop() == 0, worker.role,
+                   'exit status %s\n%s' % (worker.process.returncode, worker.text()[-3000:]))
+
+
+def crowd(worker):
+    """What connects that many times at once, and leaves."""
+    def run(count):
+        wires = [w.Wire.connect(worker.endpoint) for _ in range(count)]
+        time.sleep(0.2)
+        for wire in wires:
+            wire.close()
+    return run

@@ -66,11 +66,12 @@ def order_lies(bundle):
     yield Lie('a thousand stale BLOCKS', 'BLOCKS', before=w.frame(w.BLOCKS, blocks) * 1000)
 
 
-def silences():
+def silences(steps=('HELLO', 'BLOCKS', 'OFFER', 'DATA')):
     """Told to a worker with a short --handoff-timeout: each costs all of it."""
-    for step in ('HELLO', 'BLOCKS', 'OFFER', 'DATA'):
+    for step in steps:
         yield Lie('nothing instead of %s' % step, step, silent=True)
-        yield Lie('%s one byte a time, for ever' % step, step, rewrite=lambda raw: raw[:400], drip=0.02)
+        yield Lie('%s one byte a time, for ever' % step, step, rewrite=lambda raw: raw[:400],
+                  drip=0.2 if step == 'ARENA' else 0.02)
     yield Lie('OFFER promises 64 MiB and says no more', 'OFFER', head={'length': 67108864})
     yield Lie('BLOCKS promises 64 MiB and says no more', 'BLOCKS', head={'length': 67108864})
 

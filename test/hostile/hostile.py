@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Attacks real `baton serve` workers over the wire format, as their source and as their receiver.
 
-usage: hostile.py BATON [--long] [--verbose]
+usage: hostile.py BATON [--transport tcp,shm,ucx] [--long] [--verbose]
 
 Everything said here is made from docs/format/ (wire.py). First an honest hand-off in each direction, which shows that the
 documents suffice; then one lie a run. For each: the worker lives, its tokens and the hash of all its logits equal those of
 an undisturbed run, what it holds goes back to zero, and its memory stays under a cap. Without --long some groups run every
-third of their lies; with it all, and every byte of every record.
+third of their lies; with it all, and every byte of every record. Over shm and ucx the lies are those that only these
+can be told, and some of the others (attack_shm.py, attack_ucx.py).
 Exit status: 0 good, 1 a failure, 77 something is missing here.
 """
 
 import argparse
 import sys
 import tempfile
-import time
 
 try:
     import wire as w
@@ -21,41 +21,15 @@ except OSError as e:
     print('hostile.py is skipped: %s; install libxxhash0' % e)
     sys.exit(77)
 
+import attack_shm
+import attack_ucx
 import data_lies
 import receiver_lies
 import source_lies
-from attack import OFFER_KB, RECORD_KB, SMALL_KB, Failures, ToDecode, ToPrefill, group, side_by_side
-from peers import BOUNDARY, Lie, Receiver, Source, introduce, prompt
+from attack import (OFFER_KB, RECORD_KB, SMALL_KB, Failures, Missing, ToDecode, ToPrefill, crowd, end, group,
+                    side_by_side, some, split)
+from peers import BOUNDARY, Receiver, Source, introduce, prompt
 from worker import Worker
-
-LARGE = ('65536', '65537', '100000', 'of 1048576', 'for 10485', 'of 4194304')
-
-
-def split(cases):
-    """(small, large, of 64 MiB): by what really arrives."""
-    cases = list(cases)
-    huge = [c for c in cases if '64 MiB that come' in c.name]
-    large = [c for c in cases if c not in huge and any(x in c.name for x in LARGE)]
-    return [c for c in cases if c not in huge and c not in large], large, huge
-
-
-def some(cases, long):
-    return list(cases)[::1 if long else 3]
-
-
-def end(worker, failures, fds):
-    held = worker.wait_idle()
-    failures.check(not held, worker.role, 'holds in the end: %s' % held)
-    for _ in range(100):  # A connection that was just closed may still be on its way out.
-        if worker.descriptors() <= fds + 1:
-            break
-        time.sleep(0.02)
-    failures.check(worker.descriptors() <= fds + 1, worker.role,
-                   '%d descriptors, %d in the beginning' % (worker.descriptors(), fds))
-    failures.check(worker.alive(), worker.role, 'died:\n' + worker.text()[-3000:])
-    failures.check(worker.stop() == 0, worker.role,
-                   'exit status %s\n%s' % (worker.process.returncode, worker.text()[-3000:]))
-
 
 def attack_prefill(binary, bundle, digest, failures, long):
     worker = Worker(binary, 'prefill', '--lease-seconds', '4')
@@ -77,20 +51,8 @@ def attack_prefill(binary, bundle, digest, failures, long):
     to.group('to a source: records of megabytes', large + more, RECORD_KB)
     to.group('to a source: frames of 64 MiB', huge, SMALL_KB)
     silent = list(receiver_lies.silent_cases())
-
-    def at_once(cases):
-        threads = side_by_side(failures, [lambda c=c: to.run(c, idle=False) for c in cases])
-        while any(t.is_alive() for t in threads):
-            to.honest()
-            time.sleep(0.1)
-    group(worker, failures, 'to a source: %d silences at once' % len(silent), [silent], at_once, to.honest)
-
-    def crowd(count):
-        wires = [w.Wire.connect(worker.endpoint) for _ in range(count)]
-        time.sleep(0.2)
-        for wire in wires:
-            wire.close()
-    group(worker, failures, 'to a source: 400 strangers at once', [400], crowd, to.honest, RECORD_KB)
+    group(worker, failures, 'to a source: %d silences at once' % len(silent), [silent], to.at_once, to.honest)
+    group(worker, failures, 'to a source: 400 strangers at once', [400], crowd(worker), to.honest, RECORD_KB)
     end(worker, failures, fds)
 
 
@@ -175,9 +137,20 @@ def attack_keyed(binary, failures, long):
         prefill.stop()
 
 
+def attack_tcp(args, prefill, bundle, others, digest, failures):
+    return [lambda: attack_decode(args.baton, bundle, others, digest, failures, args.long),
+            lambda: attack_prefill(args.baton, bundle, digest, failures, args.long),
+            lambda: (attack_impatient(args.baton, bundle, digest, failures),
+                     attack_keyed(args.baton, failures, args.long))]
+
+
+ATTACKS = {'tcp': attack_tcp, 'shm': attack_shm.jobs, 'ucx': attack_ucx.jobs}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('baton')
+    parser.add_argument('--transport', default='tcp,shm,ucx')
     parser.add_argument('--long', action='store_true')
     parser.add_argument('--verbose', action='store_true')
     args = parser.parse_args()
@@ -189,13 +162,20 @@ def main():
     bundle, others = fetch(tokens), (fetch(prompt(6)[:BOUNDARY]), fetch(tokens[:BOUNDARY - 16]))
     print('an honest hand-off, by the documents: %d parts, %d bytes, %d BLOCKS' %
           (len(bundle.memory), sum(map(len, bundle.memory.values())), len(bundle.early)), flush=True)
-    for thread in side_by_side(failures, [
-            lambda: attack_decode(args.baton, bundle, others, digest, failures, args.long),
-            lambda: attack_prefill(args.baton, bundle, digest, failures, args.long),
-            lambda: (attack_impatient(args.baton, bundle, digest, failures), attack_keyed(args.baton, failures, args.long))]):
-        thread.join()
+    missing = []
+    for transport in args.transport.split(','):
+        try:
+            jobs = ATTACKS[transport](args, prefill, bundle, others, digest, failures)
+        except Missing as e:
+            missing.append(transport)
+            print('%s is skipped: %s' % (transport, e), flush=True)
+            continue
+        for thread in side_by_side(failures, jobs):
+            thread.join()
     failures.check(prefill.stop() == 0, 'prefill', 'exit status %s' % prefill.process.returncode)
     print('%d runs, %d failures' % (failures.cases, len(failures.lines)))
+    if missing == args.transport.split(','):
+        return 77
     return 1 if failures.lines else 0
 
 

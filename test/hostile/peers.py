@@ -34,6 +34,9 @@ def make_hello(digest, model=bytes(32), layout=bytes(32)):
 def introduce(endpoint, digest):
     """The HELLO of a source to a peer that knows neither its model nor its layout yet."""
     c = w.Wire.connect(endpoint)
+    if endpoint.startswith('shm:'):
+        for _, fd in c.receive_arena():
+            os.close(fd)
     c.send(w.HELLO, make_hello(digest).pack())
     theirs = w.Hello.parse(c.expect(w.HELLO))
     c.close()
@@ -65,6 +68,15 @@ class Bundle:
         assert identity.root(blocks) == seal.block_root, 'block root'
         assert seal.pack() == offer.seal, 'the seal does not encode as it came'
 
+    def placed(self, places):
+        """The same with other addresses: `places` is {part key: (region, offset)}."""
+        offer, early = w.Offer.parse(self.offer.pack()), [w.Blocks.parse(record.pack()) for record in self.early]
+        for part in offer.parts:
+            part[1:3] = places[part[0]]
+        for block in (block for record in early for block in record.blocks):
+            block[2:4] = places[block[0]]
+        return Bundle(self.identity, self.hello, offer, self.seal, self.memory, early)
+
 
 class Receiver:
     """A conversation with a source, step by step."""
@@ -76,21 +88,28 @@ class Receiver:
         self.ask = w.Ask.make(self.identity.content, tokens, attempt=int.from_bytes(os.urandom(8), 'little'))
         self.endpoint, self.wire = endpoint, w.Wire.connect(endpoint, timeout)
         self.memory, self.early = {}, []
-        self.again = lambda: Receiver(endpoint, digest, theirs, tokens, timeout)
+        self.again = lambda: type(self)(endpoint, digest, theirs, tokens, timeout)
+        self.open()
+
+    def open(self):
+        """Reads what a source says before it is asked: nothing, over tcp."""
+
+    def close(self):
+        self.wire.close()
 
     def greet(self):
         self.wire.send_raw(w.frame(w.HELLO, self.hello.pack()) + w.frame(w.ASK, self.ask.pack()))
         self.source = w.Hello.parse(self.wire.expect(w.HELLO))
 
-    def pull(self, state_id, parts, wire=None):
-        """Parts: {key: bytes}."""
-        wire = wire or self.wire
-        missing = dict(parts)
-        wire.send(w.READ, w.pack_ranges([(state_id, key, 0, size) for key, size in parts.items()]))
+    def pull(self, state_id, parts):
+        """Parts: [key, region, offset, bytes] as in OFFER."""
+        wire, sizes = self.wire, {p[0]: p[3] for p in parts}
+        missing = dict(sizes)
+        wire.send(w.READ, w.pack_ranges([(state_id, key, 0, size) for key, size in sizes.items()]))
         while missing:
             for sid, key, offset, size in w.parse_ranges(wire.expect(w.DATA)):
-                assert sid == state_id and offset + size <= parts[key], 'a range that nobody asked for'
-                self.memory.setdefault(key, bytearray(parts[key]))[offset:offset + size] = wire.read(size)
+                assert sid == state_id and offset + size <= sizes[key], 'a range that nobody asked for'
+                self.memory.setdefault(key, bytearray(sizes[key]))[offset:offset + size] = wire.read(size)
                 missing[key] -= size
                 if missing[key] == 0:
                     del missing[key]
@@ -108,16 +127,16 @@ class Receiver:
             assert record.pack() == payload, 'BLOCKS does not encode as it came'
             self.early.append(record)
             if blocks:
-                self.pull(record.state_id, {b[0]: b[4] for b in record.blocks})
+                self.pull(record.state_id, [[b[0], b[2], b[3], b[4]] for b in record.blocks])
             self.wire.send(w.NEXT)
 
     def fetch(self, blocks=True):
         self.greet()
         offer = self.await_offer(blocks)
         early = {b[0] for record in self.early if blocks for b in record.blocks}
-        self.pull(offer.state_id, {p[0]: p[3] for p in offer.parts if p[0] not in early})
+        self.pull(offer.state_id, [p for p in offer.parts if p[0] not in early])
         self.wire.send(w.RELEASE)
-        self.wire.close()
+        self.close()
         bundle = Bundle(self.identity, self.source, offer, w.Seal.parse(offer.seal), self.memory, self.early)
         bundle.check()
         assert offer.attempt == self.ask.attempt, 'attempt'
@@ -131,7 +150,9 @@ class Lie:
     rewrite: replaces the bytes of the frame (and of what follows DATA); before: bytes sent ahead of it; cut: bytes of it
     that are sent before the connection is closed; drip: seconds between its bytes; silent: nothing is sent at all;
     hang_up: the connection ends after the first DATA; early: whether BLOCKS comes; joined: the lie is told
-    on the joined connection only; memory: the bytes that DATA carries.
+    on the joined connection only; memory: the bytes that are served. Over shm only: arena(wire, memories) says the ARENA;
+    fds(): descriptors that travel with `step`; meddle(memories): runs ahead of `step`; storm(memories, over): runs
+    beside the conversation until over() holds.
     """
 
     def __init__(self, name, step='', expect=(), **how):
@@ -143,6 +164,8 @@ class Lie:
         self.early, self.harmless = how.pop('early', True), how.pop('harmless', False)
         self.joined = how.pop('joined', False)
         self.hang_up, self.memory = how.pop('hang_up', False), how.pop('memory', None)
+        self.arena, self.fds = how.pop('arena', None), how.pop('fds', tuple)
+        self.meddle, self.storm = how.pop('meddle', None), how.pop('storm', None)
         assert not how, how
 
 
@@ -151,15 +174,47 @@ class Source:
 
     def __init__(self, bundle, digest):
         self.bundle, self.digest, self.lie = bundle, digest, Lie('the truth')
-        self.told, self.joins, self.asks, self.trouble = 0, 0, [], []
-        self.endpoint = self._listen()
+        self.told, self.joins, self.asks, self.trouble, self.servers = 0, 0, [], [], []
+        self.endpoint = self._serve_at()
         # KV over one connection, state over another: one of them asks, the other joins.
-        self.plan = 'kv=%s,state=%s' % (self.endpoint, self._listen())
+        self.plan = 'kv=%s,state=%s' % (self.endpoint, self._serve_at())
+
+    def _serve_at(self):
+        server, endpoint = self._listen()
+        self.servers.append(server)
+        threading.Thread(target=self._accept, args=(server,), daemon=True).start()
+        return endpoint
+
+    def close(self):
+        """From here on nobody answers at the endpoints."""
+        for server in self.servers:
+            server.shutdown(socket.SHUT_RDWR)
+            server.close()
+
+    # What differs between transports: where it listens, what it says unasked, and how bytes go.
 
     def _listen(self):
         server = socket.create_server(('127.0.0.1', 0))
-        threading.Thread(target=self._accept, args=(server,), daemon=True).start()
-        return 'tcp:127.0.0.1:%d' % server.getsockname()[1]
+        return server, 'tcp:127.0.0.1:%d' % server.getsockname()[1]
+
+    def _open(self, wire, lie):
+        pass
+
+    def _end(self, wire):
+        pass
+
+    def _answer(self, wire, lie, kind, payload):
+        """Serves a frame that asks for bytes; False for any other."""
+        if kind != w.READ:
+            return False
+        ranges = [list(r) for r in w.parse_ranges(payload)]
+        memory = lie.memory or self.bundle.memory
+        data = [bytes(memory[key][offset:offset + size]) for _, key, offset, size in ranges]
+        ranges, data = self._tell(lie, 'RANGE', (ranges, data))
+        self._say(wire, lie, w.DATA, w.pack_ranges(ranges), b''.join(data))
+        if lie.hang_up:
+            raise w.Closed()
+        return True
 
     def _accept(self, server):
         while True:
@@ -171,35 +226,43 @@ class Source:
 
     def _serve(self, connection):
         wire = w.Wire(connection, 30)
+        lie = self.lie
         try:
-            self._converse(wire, self.lie)
+            self._open(wire, lie)
+            self._converse(wire, lie)
         except (w.Closed, w.Refused, OSError):
             pass
         except Exception as e:  # A receiver that breaks the documents is a finding; the main thread reports it.
-            self.trouble.append('%s: %r' % (self.lie.name, e))
+            self.trouble.append('%s: %r' % (lie.name, e))
+        self._end(wire)
         wire.close()
 
-    def _say(self, wire, lie, kind, payload, tail=b''):
+    def _say(self, wire, lie, kind, payload, tail=b'', fds=()):
         if lie.step != w.NAMES[kind]:
-            return wire.send_raw(w.frame(kind, payload) + tail)
+            return wire.send_raw(w.frame(kind, payload) + tail, fds)
         self.told += 1
+        fds = tuple(fds) + tuple(lie.fds())
+        if lie.meddle:
+            lie.meddle(wire.memories)
         if lie.silent:
             while True:
                 wire.read(1)
-        raw = lie.before + w.frame(kind, payload, **lie.head) + tail
+        if fds and lie.before:  # The descriptors stay with the frame they belong to.
+            wire.send_raw(lie.before)
+        raw = (b'' if fds else lie.before) + w.frame(kind, payload, **lie.head) + tail
         raw = lie.rewrite(raw) if lie.rewrite else raw
         raw = raw if lie.cut is None else raw[:lie.cut]
-        if not lie.drip:
-            wire.send_raw(raw)
+        if not lie.drip and raw:
+            wire.send_raw(raw, fds)
         for i in range(len(raw) if lie.drip else 0):
-            wire.send_raw(raw[i:i + 1])
+            wire.send_raw(raw[i:i + 1], fds if i == 0 else ())
             time.sleep(lie.drip)
         if lie.cut is not None:
             raise w.Closed()
 
     def _tell(self, lie, step, record):
         if lie.step == step and lie.change:
-            self.told += step in ('SEAL', 'RANGE')
+            self.told += step in ('SEAL', 'RANGE', 'PIECES')
             told = lie.change(record)
             return record if told is None else told
         return record
@@ -252,12 +315,5 @@ class Source:
             kind, payload = wire.receive()
             if kind == w.ERROR:
                 raise w.Refused(*w.parse_error(payload))
-            if kind != w.READ:
+            if not self._answer(wire, lie, kind, payload):
                 return kind
-            ranges = [list(r) for r in w.parse_ranges(payload)]
-            memory = lie.memory or self.bundle.memory
-            data = [bytes(memory[key][offset:offset + size]) for _, key, offset, size in ranges]
-            ranges, data = self._tell(lie, 'RANGE', (ranges, data))
-            self._say(wire, lie, w.DATA, w.pack_ranges(ranges), b''.join(data))
-            if lie.hang_up:
-                raise w.Closed()

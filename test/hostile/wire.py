@@ -294,6 +294,17 @@ def parse_ranges(data):
     return ranges
 
 
+def pack_arena(sizes, count=None):
+    return struct.pack('<I', len(sizes) if count is None else count) + struct.pack('<%dQ' % len(sizes), *sizes)
+
+
+def parse_arena(data):
+    r = Reader(data)
+    sizes = [r.unpack('Q') for _ in range(r.unpack('I'))]
+    r.end()
+    return sizes
+
+
 def parse_error(data):
     r = Reader(data)
     reason, text = r.string(), r.string()
@@ -316,21 +327,37 @@ class Closed(Exception):
     """The other side closed the connection."""
 
 
+def unix_address(endpoint):
+    """What `shm:PATH` and `shm:@NAME` bind and connect: an abstract name is a zero byte and NAME."""
+    address = endpoint.split(':', 1)[1]
+    return '\0' + address[1:] if address.startswith('@') else address
+
+
 class Wire:
     """One connection. Every wait ends: a peer that says nothing raises TimeoutError."""
 
     def __init__(self, sock, timeout=20):
         self.sock = sock
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(timeout)
 
     @classmethod
     def connect(cls, endpoint, timeout=20):
+        if endpoint.startswith('shm:'):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.connect(unix_address(endpoint))
+            return cls(sock, timeout)
         host, port = endpoint.split(':')[1:]
         return cls(socket.create_connection((host, int(port)), timeout), timeout)
 
-    def send_raw(self, data):
+    def send_raw(self, data, fds=()):
+        """`fds` go with the first byte."""
         try:
+            if fds:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack('%di' % len(fds), *fds))]
+                self.sock.sendmsg([data[:1]], rights)
+                data = data[1:]
             self.sock.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             raise Closed()
@@ -359,6 +386,23 @@ class Wire:
         if xxh3_64(payload) != payload_sum:
             raise ValueError('a payload that does not match its checksum')
         return kind, payload
+
+    def receive_arena(self):
+        """The first frame of a source over shm: [(size, descriptor)] of its regions."""
+        head, fds, _, _ = socket.recv_fds(self.sock, 1, 253)
+        if not head:
+            raise Closed()
+        head += self.read(23)
+        kind, _, length = struct.unpack_from('<HHI', head, 4)
+        payload = self.read(length)
+        if head != frame(kind, payload)[:24]:
+            raise ValueError('an ARENA header that the documents do not allow: %s' % head.hex())
+        if kind == ERROR:
+            raise Refused(*parse_error(payload))
+        sizes = parse_arena(payload)
+        if kind != ARENA or len(fds) != len(sizes):
+            raise ValueError('%s with %d descriptors for %d regions' % (NAMES.get(kind, kind), len(fds), len(sizes)))
+        return list(zip(sizes, fds))
 
     def expect(self, kind):
         got, payload = self.receive()

@@ -17,14 +17,15 @@ FLAGS = ['--port', '0', '--no-enable-prefix-caching', '--max-num-batched-tokens'
 
 
 class Worker:
-    def __init__(self, binary, role, *flags):
+    def __init__(self, binary, role, *flags, listen='tcp:127.0.0.1:0', before=None):
+        """`before`: runs in the new process ahead of the program."""
         self.role = role
         self.log = tempfile.NamedTemporaryFile('w+', prefix='hostile-%s-' % role, suffix='.log')
-        command = [binary, 'serve', '--role', role, '--handoff-listen', 'tcp:127.0.0.1:0'] + FLAGS + list(flags)
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+        command = [binary, 'serve', '--role', role, '--handoff-listen', listen] + FLAGS + list(flags)
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=before)
         atexit.register(self.stop)  # Whatever goes wrong here, no worker stays behind.
         self.host, self.port = self._wait_ready()
-        self.endpoint = self.health()['handoff']['tcp']
+        self.endpoint = self.health()['handoff'][listen.split(':')[0]]
 
     def _wait_ready(self):
         for _ in range(600):
