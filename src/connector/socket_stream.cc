@@ -273,7 +273,8 @@ Status FinishConnect(int fd,
   return absl::OkStatus();
 }
 
-AcceptLoop::AcceptLoop(Fd listening) : listening_(std::move(listening)), wake_(NewEventFd()) {
+AcceptLoop::AcceptLoop(Fd listening, std::function<void()> let_go)
+    : listening_(std::move(listening)), wake_(NewEventFd()), let_go_(std::move(let_go)) {
   BATON_CHECK(wake_.valid());  // at start, before there are peers
 }
 
@@ -287,6 +288,7 @@ StatusOr<Fd> AcceptLoop::Next() {
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       LogError(absl::StrCat("hand-off listener cannot accept: ", ErrnoText(errno),
                             "; raise the limit of open files"));
+      let_go_();
       pollfd w{wake_.get(), POLLIN, 0};
       poll(&w, 1, 100);  // the connection stays queued, so poll would spin
     }

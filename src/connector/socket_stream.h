@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -110,7 +111,9 @@ Status FinishConnect(int fd,
 // A bound, listening, non-blocking socket and the way to stop waiting on it.
 class AcceptLoop {
  public:
-  explicit AcceptLoop(Fd listening);
+  // `let_go` may close descriptors that nobody needs; called when the process has none left.
+  explicit AcceptLoop(
+      Fd listening, std::function<void()> let_go = [] {});
   // The next connection (non-blocking, close-on-exec). Unavailable once closed. Sleeps and retries
   // when the process is out of descriptors.
   StatusOr<Fd> Next();
@@ -120,6 +123,7 @@ class AcceptLoop {
  private:
   Fd listening_;
   Fd wake_;
+  const std::function<void()> let_go_;
   std::atomic<bool> closed_{false};
 };
 

@@ -86,7 +86,10 @@ StatusOr<Fd> ConnectTcpSocket(const Endpoint& endpoint,
   Status last = Reject(Reason::kPeerUnavailable, text + ": no address");
   for (const addrinfo* a = list.head; a != nullptr; a = a->ai_next) {
     Fd fd(socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) continue;
+    if (!fd.valid()) {
+      last = Reject(Reason::kPeerUnavailable, text + ": " + ErrnoText(errno));
+      continue;
+    }
     TuneTcpSocket(fd.get());
     last = absl::OkStatus();
     if (connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0)

@@ -339,6 +339,7 @@ class UcxConnector final : public Connector {
     if (parsed.scheme != name())
       return absl::InvalidArgumentError("'" + endpoint + "' is not a ucx endpoint");
     BATON_ASSIGN_OR_RETURN(auto shared, contexts_.For(parsed));
+    shared->idle.LetGo();  // or there may be no descriptor left to connect with
     BATON_ASSIGN_OR_RETURN(Fd fd, ConnectTcpSocket(parsed, deadline, clock_, cancel));
     return std::make_unique<UcxLink>(
         std::make_unique<SocketStream>(std::move(fd), endpoint, clock_), std::move(shared));
@@ -365,7 +366,7 @@ class UcxListener final : public Listener {
               std::vector<SourceRegion> regions,
               std::shared_ptr<Shared> shared,
               const Clock* clock)
-      : loop_(std::move(socket.fd)),
+      : loop_(std::move(socket.fd), [idle = &shared->idle] { idle->LetGo(); }),
         endpoint_(std::move(socket.endpoint)),
         regions_(std::move(regions)),
         shared_(std::move(shared)),

@@ -23,13 +23,17 @@ std::unique_ptr<UcxWorker> UcxIdle::Take(const std::vector<uint8_t>& peer) {
 
 void UcxIdle::Keep(std::vector<uint8_t> peer, std::unique_ptr<UcxWorker> worker) {
   std::unique_ptr<UcxWorker> oldest;  // closed outside the lock
+  LetGo();
   MutexLock lock(&mu_);
-  // Whoever connected to one of these and left is let go of only when it is looked at.
-  for (const auto& [address, idle] : idle_) idle->Progress();
   idle_.emplace_back(std::move(peer), std::move(worker));
   if (idle_.size() <= kIdleMax) return;
   oldest = std::move(idle_.front().second);
   idle_.pop_front();
+}
+
+void UcxIdle::LetGo() {
+  MutexLock lock(&mu_);
+  for (const auto& [address, worker] : idle_) worker->Progress();
 }
 
 }  // namespace baton

@@ -20,8 +20,12 @@ class UcxIdle {
   // A worker connected to `peer`, or a receiving one for an empty `peer`; null if there is none
   // that still works.
   std::unique_ptr<UcxWorker> Take(const std::vector<uint8_t>& peer);
-  // At most kIdleMax are kept; the one kept longest goes. The others are looked at meanwhile.
+  // At most kIdleMax are kept; the one kept longest goes.
   void Keep(std::vector<uint8_t> peer, std::unique_ptr<UcxWorker> worker);
+
+  // UCX accepts whoever connects to a worker, and sees that he is gone, and closes the descriptor,
+  // only when the worker makes progress: here they do.
+  void LetGo();
 
  private:
   static constexpr size_t kIdleMax = 16;

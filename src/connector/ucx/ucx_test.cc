@@ -164,5 +164,23 @@ TEST(UcxWorker, ALongerMessageIsMalformed) {
   EXPECT_EQ(taken, 1);
 }
 
+// UCX would end the process.
+TEST(UcxWorker, AnAddressOfAnUnknownVersionIsMalformed) {
+  auto context = UcxContext::Create(/*loopback=*/true);
+  ASSERT_TRUE(context.ok()) << context.status();
+  auto receiver = UcxWorker::Create(*context, 1000);
+  auto sender = UcxWorker::Create(*context, 0);
+  ASSERT_TRUE(receiver.ok() && sender.ok());
+  const auto address = (*receiver)->Address();
+  ASSERT_TRUE(address.ok());
+  for (uint8_t version = 2; version < 16; ++version) {
+    std::vector<uint8_t> forged = *address;
+    forged[0] = static_cast<uint8_t>((forged[0] & 0xf0) | version);
+    EXPECT_EQ(ReasonOf((*sender)->ConnectTo(AsBytes(forged))), Reason::kMalformed);
+  }
+  EXPECT_EQ(ReasonOf((*sender)->ConnectTo({})), Reason::kMalformed);
+  EXPECT_TRUE((*sender)->ConnectTo(AsBytes(*address)).ok());
+}
+
 }  // namespace
 }  // namespace baton

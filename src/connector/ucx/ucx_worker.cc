@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "connector/frame.h"
 
 // How a peer's death could abort the process in UCX 1.13, and why not here. The first active
 // message that is longer than a few bytes (ucp_am_send_nbx, ucp_am.c) wants the id of the endpoint
@@ -52,7 +53,7 @@ ucs_log_func_rc_t LogLine(const char*,  // NOLINT(readability-function-size): th
   if (level > UCS_LOG_LEVEL_WARN) return UCS_LOG_FUNC_RC_CONTINUE;  // asked for by UCX_LOG_LEVEL
   char text[512];
   std::vsnprintf(text, sizeof text, format, args);
-  LogWarning(absl::StrCat("ucx: ", text));
+  LogWarning("ucx: " + Printable(text));  // it may quote a peer
   return UCS_LOG_FUNC_RC_STOP;
 }
 
@@ -219,6 +220,11 @@ StatusOr<std::vector<uint8_t>> UcxWorker::Address() const {
 
 Status UcxWorker::ConnectTo(ByteSpan address) {
   BATON_CHECK(endpoint_ == nullptr);
+  // UCX ends the process at an address of a version it does not know (address.c, "addr version").
+  constexpr auto kVersionMask = std::byte{0x0f};
+  constexpr auto kVersionMax = std::byte{1};  // v2; none is above, up to UCX 1.22
+  if (address.empty() || (address[0] & kVersionMask) > kVersionMax)
+    return Reject(Reason::kMalformed, "ucx: a worker address of an unknown version");
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;

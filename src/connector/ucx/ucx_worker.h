@@ -72,7 +72,9 @@ class UcxWorker {
 
   // What a peer's ConnectTo takes.
   StatusOr<std::vector<uint8_t>> Address() const;
-  // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer.
+  // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer,
+  // kMalformed if UCX does not know this version of an address. What else may be wrong with it is
+  // up to UCX, which trusts it.
   Status ConnectTo(ByteSpan address);
 
   // Queues a flush: once pending() is 0, the peer's worker can be reached.
