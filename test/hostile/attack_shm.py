@@ -7,6 +7,7 @@ import resource
 import data_lies
 import receiver_lies
 import shm_lies
+import shm_receiver_lies
 import source_lies
 import wire as w
 from attack import OFFER_KB, RECORD_KB, ToDecode, ToPrefill, crowd, end, group, side_by_side, some, split
@@ -175,8 +176,8 @@ def attack_prefill(binary, bundle, digest, failures, long):
     fds = worker.descriptors()
     def attack(title, cases, every=1):
         to.group('shm, to a source: ' + title, some(split(cases)[0], long, every))
-    attack('frames of other transports', shm_lies.read_cases(bundle.offer))
-    attack('descriptors', shm_lies.descriptor_cases())
+    attack('frames of other transports', shm_receiver_lies.read_cases(bundle.offer))
+    attack('descriptors', shm_receiver_lies.descriptor_cases())
     def trespass(attempt):
         wire = w.Wire.connect(worker.endpoint)
         arenas = wire.receive_arena()
@@ -186,7 +187,7 @@ def attack_prefill(binary, bundle, digest, failures, long):
         wire.close()
         to.honest()
         failures.cases += 1
-    group(worker, failures, 'shm, to a source: its arena', shm_lies.trespasses(failures.check), trespass, to.honest)
+    group(worker, failures, 'shm, to a source: its arena', shm_receiver_lies.trespasses(failures.check), trespass, to.honest)
     if os.geteuid() == 0:
         users(worker, to, digest, theirs, failures)
     records = list(receiver_lies.hello_cases(sample.hello)) + list(receiver_lies.ask_cases(sample.ask))

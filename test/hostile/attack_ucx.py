@@ -1,11 +1,13 @@
 """Attacks over ucx: its frames and messages (ucx_lies.py), lies of the other transports that reach it, and strangers at
 the port that UCX itself opens.
 
-What docs/connectors.md says nobody may rely on is not attacked here: a forged worker address, and bytes that follow the
-greeting of UCX itself.
+What docs/connectors.md says that ucx does not withstand is not attacked here: a forged worker address, bytes that follow
+the greeting of UCX itself, and a sender whose UCX asks for answers.
 """
 
 import random
+import resource
+import socket
 import threading
 import time
 
@@ -13,9 +15,8 @@ import data_lies
 import receiver_lies
 import source_lies
 import ucx_lies
-import wire as w
 from attack import Missing, ToDecode, ToPrefill, crowd, end, group, some, split
-from peers import Lie, introduce, prompt
+from peers import introduce, prompt
 from ucx_peers import Context, UcxReceiver, UcxSource
 from worker import Worker
 
@@ -48,9 +49,8 @@ def attack_decode(binary, bundle, others, digest, failures, context, long):
     def attack(title, lies, every=1):
         to.group('ucx, to a receiver: ' + title, some(split(lies)[0], long, every), UCX_KB)
     to.truths('ucx, to a receiver: messages in any order', ucx_lies.piece_truths(), UCX_KB)
-    attack('messages', ucx_lies.piece_lies(bundle))
-    attack('WORKER and frames in between', ucx_lies.worker_lies())
-    rendezvous(to, bundle, digest, failures)
+    attack('messages', ucx_lies.piece_lies(bundle), 2)
+    attack('WORKER and frames in between', ucx_lies.worker_lies(), 2)
     attack('bundles stitched and forged', data_lies.stitched(bundle, *others))
     attack('headers and ends of frames', source_lies.frame_lies(bundle, {}), 9)
     for title, lies in (('fields of HELLO', source_lies.hello_lies(bundle)), ('fields of BLOCKS', source_lies.blocks_lies(bundle)),
@@ -58,14 +58,6 @@ def attack_decode(binary, bundle, others, digest, failures, context, long):
         attack(title, lies, 18)
     failures.check(not source.trouble, 'receiver', 'broke the documents: %s' % source.trouble[:3])
     end(worker, failures, fds + IDLE_FDS)
-
-
-def rendezvous(to, bundle, digest, failures):
-    """A source whose UCX asks the receiver's for an address to write to, instead of sending eagerly."""
-    source = UcxSource(bundle, digest, Context(RNDV_THRESH='0'))
-    group(to.worker, failures, 'ucx, to a receiver: rendezvous', [Lie('messages by rendezvous')] * 5,
-          lambda lie: to.run(lie, source=source), to.honest, UCX_KB)
-    source.close()
 
 
 def attack_prefill(binary, worker, bundle, digest, failures, long):
@@ -83,7 +75,7 @@ def attack_prefill(binary, worker, bundle, digest, failures, long):
         through.check(title)
     attack('READs one after another', ucx_lies.honest_cases())
     attack('WORKER', ucx_lies.worker_cases())
-    attack('READ and LANDED', ucx_lies.read_cases(bundle))
+    attack('READ and LANDED', ucx_lies.read_cases(bundle), 2)
     records = list(receiver_lies.hello_cases(sample.hello)) + list(receiver_lies.ask_cases(sample.ask))
     attack('fields of HELLO and ASK', records, 18)
     attack('frames and records', receiver_lies.record_cases(sample.hello, sample.ask), 9)
@@ -94,15 +86,16 @@ def attack_prefill(binary, worker, bundle, digest, failures, long):
     for role, victim in (('a source', worker), ('a receiver', through.worker)):
         own_ports(role, victim, to, through, failures)
     through.end()
+    attack_short_of_descriptors(binary, worker, failures)
     end(worker, failures, fds + IDLE_FDS)
 
 
 class Through:
     """A real decode worker that pulls from the attacked one over ucx, between the attacks."""
 
-    def __init__(self, binary, prefill, failures):
+    def __init__(self, binary, prefill, failures, before=None):
         self.prefill, self.failures = prefill, failures
-        self.worker = Worker(binary, 'decode', '--handoff-retries', '3')
+        self.worker = Worker(binary, 'decode', '--handoff-retries', '3', before=before)
         self.truth = self.worker.generate(prompt(), prefill.endpoint)[:2]
 
     def check(self, title):
@@ -150,3 +143,28 @@ def own_ports(role, victim, to, through, failures):
         time.sleep(0.02)
     left = ucx_lies.left_behind(victim)
     failures.check(left == 0, role, "%d connections of strangers to UCX's ports are still open" % left)
+
+
+def attack_short_of_descriptors(binary, prefill, failures):
+    """Strangers at UCX's port take every descriptor of a receiver; when they have left, it goes on."""
+    few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
+    through = Through(binary, prefill, failures, before=few)
+    fds = through.worker.descriptors()
+    port, held = ucx_lies.ports(through.worker)[0], []
+    for _ in range(300):
+        held.append(socket.socket())
+        held[-1].settimeout(1)
+        try:
+            held[-1].connect(('127.0.0.1', port))
+        except OSError:  # The backlog is full.
+            break
+    time.sleep(0.2)
+    failures.check(through.worker.descriptors() > 140, 'strangers at the port of UCX', 'descriptors were left')
+    for sock in held:
+        sock.close()
+    time.sleep(0.2)
+    through.worker.generate(prompt(), prefill.endpoint)  # has, perhaps, nothing to connect with
+    through.check('strangers who took every descriptor')
+    failures.check(ucx_lies.left_behind(through.worker) == 0, 'strangers who took every descriptor', 'are still there')
+    failures.cases += 1
+    end(through.worker, failures, fds)

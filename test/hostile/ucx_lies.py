@@ -114,6 +114,15 @@ def worker_cases():
         return granted(act)
     for size in (0, 1, 7, 8, 8 + 16385, 65536):
         yield Case('WORKER of %d bytes' % size, say(bytes(size)), ['malformed', 'closed'] if size > 65535 else ['malformed'])
+    def of_version(version):
+        def act(r, o):
+            r.ucx = Endpoint(r.context)
+            address = r.ucx.address()
+            r.wire.send(w.WORKER, struct.pack('<Q', r.token) + bytes([address[0] & 0xf0 | version]) + address[1:])
+            return until_served(r)
+        return granted(act)
+    for version in range(2, 16):  # UCX would end the process.
+        yield Case('WORKER of version %d' % version, of_version(version), ['malformed'])
     def again(r, o):
         r.wire.send(w.WORKER, struct.pack('<Q', r.token) + r.ucx.address())
         return until_served(r)

@@ -13,6 +13,9 @@ from peers import Receiver, Source
 
 PIECE = 65536
 STATUS, INPROGRESS = ctypes.c_int8, 1  # ucs_status_t
+# A sender must not ask for answers below the messages (wire.md): UCX 1.13 ends a receiver whose peer leaves before it
+# has them.
+POLITE = {'RNDV_THRESH': 'inf', 'RESOLVE_REMOTE_EP_ID': 'n', 'PROTO_ENABLE': 'n'}
 # What the library reads once, when it is loaded, and no worker that is started later shall inherit.
 _SETTINGS = {'UCX_HANDLE_ERRORS': 'none', 'UCX_MEM_EVENTS': 'n', 'UCX_LOG_LEVEL': 'fatal'}
 
@@ -59,7 +62,7 @@ class Context:
         self.lib = Context._library
         config, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
         self._good(self.lib.ucp_config_read(None, None, ctypes.byref(config)))
-        for name, value in {'NET_DEVICES': 'lo', 'TLS': 'tcp', **settings}.items():
+        for name, value in {'NET_DEVICES': 'lo', 'TLS': 'tcp', **POLITE, **settings}.items():
             self._good(self.lib.ucp_config_modify(config, name.encode(), value.encode()))
         # field_mask: features, mt_workers_shared; features: tagged messages.
         params = struct.pack('<QQ', 1 | 32, 1).ljust(48, b'\0') + struct.pack('<i', 1)

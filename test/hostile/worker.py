@@ -93,9 +93,13 @@ class Worker:
                              'max_tokens': max_tokens, 'min_tokens': max_tokens, 'ignore_eos': True,
                              'stop_token_ids': [], 'logprobs': 0}}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
-        connection.request('POST', '/internal/generate', json.dumps(body), {'Content-Type': 'application/json'})
-        answer = connection.getresponse()
-        lines = [json.loads(line) for line in answer.read().splitlines() if line]
+        try:
+            connection.request('POST', '/internal/generate', json.dumps(body), {'Content-Type': 'application/json'})
+            answer = connection.getresponse()
+            lines = [json.loads(line) for line in answer.read().splitlines() if line]
+        except (http.client.HTTPException, OSError) as e:
+            time.sleep(0.5)
+            raise RuntimeError('%r; the %s worker has status %s\n%s' % (e, self.role, self.process.poll(), self.text()[-6000:]))
         connection.close()
         if answer.status != 200:
             raise RuntimeError('HTTP %d: %s' % (answer.status, lines))
