@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -127,6 +128,8 @@ int Main(int argc, char** argv) {
   }
   // Of a clean run every warning is news.
   if (flags.clean == 0 && !flags.log) SetLogLevel(LogLevel::kError);
+  // A sanitizer starts a thread of its own with the first: before threads are counted.
+  std::thread([] {}).join();
   Findings findings;
   if (flags.clean > 0) RunClean(flags.clean, flags.seed, &findings);
   if (flags.round >= 0)
