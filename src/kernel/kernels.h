@@ -192,7 +192,7 @@ struct RgLruArgs {
 // the inputs of tokens 0..k (tokens before `first` were computed by earlier calls: the tail).
 //   w(k) = 1, w(j) = w(j+1) * decay[j+1] for j = k-1 .. 0;  g = w(0) * decay[0];
 //   y0[p] = sum_n fma(C[n] * m[n], S0[n][p]) from 0, n ascending;  y = g * y0;
-//   y = fma(cb[j] * w(j), dx[j][p], y), j = 0 .. k;  y = fma(D, x, y).
+//   y = fma(cb[j] * w(j), dx[j][p], y), j = 0 .. k;  y = fma(D, x, y) if there is an x.
 // With the 16th token of the step the base moves on, rounded once:
 //   S[n][p] = (g * m[n]) * S0[n][p];  S = fma(w(j) * B[j][n], dx[j][p], S), j = 0 .. 15.
 // m[n] is 1, or for e4m3 the row's scale * 256, S0 then being the element / 256 (an exact half).
@@ -217,12 +217,34 @@ struct Mamba2NarrowArgs {
   int64_t ldc;
   const float* cb;  // C . B[j] (dots) at cb + t * ldcb + j, j <= first + t
   int64_t ldcb;
-  const float* x;  // [head_dim] at x + t * ldx
-  int64_t ldx;
-  float d;
+  const float* x = nullptr;  // [head_dim] at x + t * ldx; null: no D either
+  int64_t ldx = 0;
+  float d = 0;
   float* y;  // [head_dim] at y + t * ldy; may alias no input
   int64_t ldy;
   uint64_t key;  // of the rounding at the step's end (RoundingKey); kStochastic only
+};
+
+// The second form of the gated delta rule, for one value head and (a piece of) one grid step. Once
+// u(k), what token k writes along its key, is known, a history is what it is in Mamba-2: S of token
+// k is g * S0 and the sum of w(j) * k[j] (x) u[j]. With w, g and m as there, for token k:
+//   r0[p] = sum_n fma(k[n] * m[n], S0[n][p]) from 0, n ascending;  r = g * r0;
+//   r = fma(kk[j] * w(j), u[j][p], r), j = 0 .. k-1;  u[k] = beta * (v - r);
+//   y0[p] = sum_n fma(q[n] * m[n], S0[n][p]) from 0;  y = g * y0;
+//   y = fma(qk[j] * w(j), u[j][p], y), j = 0 .. k;
+// and the 16th token folds as there.
+struct GatedDeltaNarrowArgs {
+  // B is k, dx is u, C is q, cb is qk, and there is no x. u of tokens `first` on is written here.
+  Mamba2NarrowArgs step;
+  // Of token first + t:
+  float* u;  // [head_dim] at u + t * ldu, which is step.dx[first + t] + step.dx_offset
+  int64_t ldu;
+  const float* kk;  // k . k[j] (dots) at kk + t * ldkk + j, j < first + t
+  int64_t ldkk;
+  const float* v;  // [head_dim] at v + t * ldv
+  int64_t ldv;
+  const float* beta;  // at beta[t * ldbeta]
+  int64_t ldbeta;
 };
 
 // Rows of f32 to a narrow dtype and back. Element (r, i) draws RoundingBits(key, r * width + i).
@@ -248,6 +270,7 @@ struct Kernels {
   void (*gated_delta)(const GatedDeltaArgs&);
   void (*rg_lru)(const RgLruArgs&);
   void (*mamba2_narrow)(const Mamba2NarrowArgs&);
+  void (*gated_delta_narrow)(const GatedDeltaNarrowArgs&);
   void (*narrow)(const NarrowArgs&);
   void (*widen)(const NarrowArgs&);
   // out[j] = sum_i a[i] * b[j][offset + i] on virtual lanes, j < count.

@@ -24,7 +24,10 @@ std::vector<float> Uniform(SplitMix64* rng, int64_t n, double lo, double hi) {
 // Rows of one dtype with their scales.
 struct Stored {
   Stored(StateDType d, int64_t r, int64_t w)
-      : dtype(d), rows(r), width(w), bytes(static_cast<size_t>(r * w) * StateElementBytes(d)),
+      : dtype(d),
+        rows(r),
+        width(w),
+        bytes(static_cast<size_t>(r * w) * StateElementBytes(d)),
         scales(static_cast<size_t>(r)) {}
   NarrowArgs Args(float* wide, Rounding rounding, uint64_t key) {
     return {.dtype = dtype,
@@ -43,8 +46,12 @@ struct Stored {
   bool operator==(const Stored&) const = default;
 };
 
-std::vector<float> RoundTrip(const Kernels& k, StateDType d, Rounding r, std::vector<float> v,
-                             int64_t width, uint64_t key = 1) {
+std::vector<float> RoundTrip(const Kernels& k,
+                             StateDType d,
+                             Rounding r,
+                             std::vector<float> v,
+                             int64_t width,
+                             uint64_t key = 1) {
   Stored s(d, static_cast<int64_t>(v.size()) / width, width);
   k.narrow(s.Args(v.data(), r, key));
   k.widen(s.Args(v.data(), r, key));
@@ -107,8 +114,7 @@ TEST(NarrowReferenceTest, NearestIsNearestAndStochasticKeepsTheMean) {
       v.push_back(static_cast<float>((rng.Uniform() - 0.5) * std::ldexp(1.0, -(i % 24))));
     v[0] = 448.0f;  // the row's scale is 1
     const int64_t n = static_cast<int64_t>(v.size());
-    const std::vector<float> nearest =
-        RoundTrip(ReferenceKernels(), d, Rounding::kNearest, v, n);
+    const std::vector<float> nearest = RoundTrip(ReferenceKernels(), d, Rounding::kNearest, v, n);
     double drift = 0, steps = 0;
     std::vector<double> mean(v.size());
     constexpr int kKeys = 64;
@@ -201,7 +207,7 @@ struct Head {
                      .ldc = n,
                      .cb = cb.data() + first * 16,
                      .ldcb = 16,
-                     .x = x.data() + first * p,
+                     .x = skip ? x.data() + first * p : nullptr,
                      .ldx = p,
                      .d = 0.3f,
                      .y = y.data() + first * p,
@@ -209,6 +215,7 @@ struct Head {
                      .key = 99});
   }
   int64_t n, p;
+  bool skip = true;
   Stored base;
   std::vector<float> x, c, state, cb, y;
   std::vector<std::vector<float>> dx, b, decay;
@@ -234,8 +241,108 @@ TEST(NarrowReferenceTest, SecondFormIsTheRecurrence) {
     }
     std::vector<float> folded(24 * 40);
     ReferenceKernels().widen(head.base.Args(folded.data(), Rounding::kNearest, 0));
-    const double step = d == StateDType::kF8E4M3 ? 1.0 / 16 : d == StateDType::kBF16 ? 1.0 / 256
-                                                                                  : 1.0 / 2048;
+    const double step = d == StateDType::kF8E4M3 ? 1.0 / 16
+                        : d == StateDType::kBF16 ? 1.0 / 256
+                                                 : 1.0 / 2048;
+    double largest = 0;
+    for (const double v : s) largest = std::max(largest, std::abs(v));
+    for (size_t i = 0; i < s.size(); ++i) ASSERT_NEAR(folded[i], s[i], step * largest + 1e-4);
+  }
+}
+
+// A value head of the gated delta rule: its inputs are such that u must come out of the kernel.
+struct DeltaHead {
+  DeltaHead(SplitMix64* rng, StateDType d, int64_t n, int64_t p) : n(n), p(p), base(d, n, p) {
+    const double length = 1.5 / std::sqrt(static_cast<double>(n));
+    k = Uniform(rng, 16 * n, -length, length);
+    q = Uniform(rng, 16 * n, -1, 1);
+    v = Uniform(rng, 16 * p, -2, 2);
+    beta = Uniform(rng, 16, 0, 2);
+    decay = Uniform(rng, 16, 0.6, 1);
+    state = Uniform(rng, n * p, -3, 3);
+    ReferenceKernels().narrow(base.Args(state.data(), Rounding::kNearest, 0));
+    ReferenceKernels().widen(base.Args(state.data(), Rounding::kNearest, 0));
+    kk.resize(16 * 16);
+    qk.resize(16 * 16);
+    y.assign(16 * p, NAN);
+    u.assign(16 * p, NAN);
+    const Pointers at(*this);
+    for (int64_t t = 0; t < 16; ++t) {
+      ReferenceKernels().dots(k.data() + t * n, at.k.data(), 0, t, n, kk.data() + t * 16);
+      ReferenceKernels().dots(q.data() + t * n, at.k.data(), 0, t + 1, n, qk.data() + t * 16);
+    }
+  }
+  // Of the tokens of the step; a copy of the head has its own.
+  struct Pointers {
+    explicit Pointers(const DeltaHead& h) {
+      for (int64_t j = 0; j < 16; ++j) {
+        u.push_back(h.u.data() + j * h.p);
+        k.push_back(h.k.data() + j * h.n);
+        decay.push_back(h.decay.data() + j);
+      }
+    }
+    std::vector<const float*> u, k, decay;
+  };
+  void Run(const Kernels& kernels, int64_t first, int64_t tokens, Rounding rounding) {
+    const Pointers at(*this);
+    kernels.gated_delta_narrow(
+        {.step = {.dtype = base.dtype,
+                  .rounding = rounding,
+                  .base = base.bytes.data(),
+                  .scales = base.dtype == StateDType::kF8E4M3 ? base.scales.data() : nullptr,
+                  .n_state = n,
+                  .head_dim = p,
+                  .first = first,
+                  .tokens = tokens,
+                  .dx = at.u.data(),
+                  .dx_offset = 0,
+                  .b = at.k.data(),
+                  .b_offset = 0,
+                  .decay = at.decay.data(),
+                  .decay_offset = 0,
+                  .c = q.data() + first * n,
+                  .ldc = n,
+                  .cb = qk.data() + first * 16,
+                  .ldcb = 16,
+                  .y = y.data() + first * p,
+                  .ldy = p,
+                  .key = 98},
+         .u = u.data() + first * p,
+         .ldu = p,
+         .kk = kk.data() + first * 16,
+         .ldkk = 16,
+         .v = v.data() + first * p,
+         .ldv = p,
+         .beta = beta.data() + first,
+         .ldbeta = 1});
+  }
+  int64_t n, p;
+  Stored base;
+  std::vector<float> k, q, v, beta, decay, state, kk, qk, y, u;
+};
+
+TEST(NarrowReferenceTest, SecondFormIsTheDeltaRule) {
+  SplitMix64 rng(16);
+  for (const StateDType d : kNarrow) {
+    DeltaHead head(&rng, d, 24, 40);
+    std::vector<double> s(head.state.begin(), head.state.end());
+    head.Run(ReferenceKernels(), 0, 16, Rounding::kNearest);
+    for (int64_t t = 0; t < 16; ++t) {
+      const float *k = head.k.data() + t * 24, *q = head.q.data() + t * 24;
+      for (int64_t p = 0; p < 40; ++p) {
+        double read = 0, y = 0;
+        for (int64_t n = 0; n < 24; ++n) read += (s[n * 40 + p] *= head.decay[t]) * k[n];
+        const double u = head.beta[t] * (head.v[t * 40 + p] - read);
+        for (int64_t n = 0; n < 24; ++n) y += (s[n * 40 + p] += k[n] * u) * q[n];
+        ASSERT_NEAR(head.u[t * 40 + p], u, 1e-4);
+        ASSERT_NEAR(head.y[t * 40 + p], y, 1e-4);
+      }
+    }
+    std::vector<float> folded(24 * 40);
+    ReferenceKernels().widen(head.base.Args(folded.data(), Rounding::kNearest, 0));
+    const double step = d == StateDType::kF8E4M3 ? 1.0 / 16
+                        : d == StateDType::kBF16 ? 1.0 / 256
+                                                 : 1.0 / 2048;
     double largest = 0;
     for (const double v : s) largest = std::max(largest, std::abs(v));
     for (size_t i = 0; i < s.size(); ++i) ASSERT_NEAR(folded[i], s[i], step * largest + 1e-4);
@@ -279,8 +386,8 @@ TEST_P(NarrowTest, RoundingGivesTheSameBits) {
 
 TEST_P(NarrowTest, SecondFormGivesTheSameBitsHoweverItIsCut) {
   SplitMix64 rng(8);
-  const int64_t shapes[][2] = {{1, 1}, {3, 5}, {13, 40}, {16, 64}, {64, 64}, {128, 64}, {37, 70},
-                               {130, 33}, {8, 256}};
+  const int64_t shapes[][2] = {{1, 1},    {3, 5},   {13, 40},  {16, 64}, {64, 64},
+                               {128, 64}, {37, 70}, {130, 33}, {8, 256}};
   for (const StateDType d : kNarrow) {
     for (const auto& [n, p] : shapes) {
       const Rounding r = kRoundings[n % 2];
@@ -297,6 +404,52 @@ TEST_P(NarrowTest, SecondFormGivesTheSameBitsHoweverItIsCut) {
       }
       ASSERT_TRUE(SameBits(cut.y, whole.y)) << StateDTypeName(d) << " " << n << "x" << p;
       ASSERT_EQ(cut.base, whole.base) << StateDTypeName(d) << " " << n << "x" << p;
+    }
+  }
+}
+
+// Lightning attention has no D, and the product with 0 is not taken: it would turn -0 into 0 and
+// an infinite input into NaN.
+TEST_P(NarrowTest, WithoutDNothingIsAdded) {
+  SplitMix64 rng(10);
+  for (const StateDType d : kNarrow) {
+    for (const int64_t tokens : {1, 16}) {
+      Head head(&rng, d, 24, 40);
+      Head plain = head;
+      plain.skip = false;
+      plain.Run(ReferenceKernels(), 0, tokens, Rounding::kNearest);
+      head.skip = false;
+      head.x.assign(head.x.size(), INFINITY);
+      head.Run(*GetParam(), 0, tokens, Rounding::kNearest);
+      ASSERT_TRUE(SameBits(head.y, plain.y)) << StateDTypeName(d);
+      head.skip = true;
+      head.Run(*GetParam(), 0, 1, Rounding::kNearest);
+      ASSERT_FALSE(SameBits(head.y, plain.y));
+    }
+  }
+}
+
+TEST_P(NarrowTest, DeltaRuleGivesTheSameBitsHoweverItIsCut) {
+  SplitMix64 rng(18);
+  const int64_t shapes[][2] = {{1, 1},    {3, 5},   {13, 40},  {16, 64}, {64, 64},  {128, 128},
+                               {96, 192}, {37, 70}, {130, 33}, {8, 256}, {128, 100}};
+  for (const StateDType d : kNarrow) {
+    for (const auto& [n, p] : shapes) {
+      const Rounding r = kRoundings[n % 2];
+      DeltaHead whole(&rng, d, n, p);
+      DeltaHead cut = whole, single = whole;
+      whole.Run(ReferenceKernels(), 0, 16, r);
+      for (int64_t at = 0; at < 16;) {
+        const int64_t m = std::min<int64_t>(1 + static_cast<int64_t>(rng.Below(6)), 16 - at);
+        cut.Run(*GetParam(), at, m, r);
+        at += m;
+      }
+      for (int64_t at = 0; at < 16; ++at) single.Run(*GetParam(), at, 1, r);
+      for (const DeltaHead* other : {&cut, &single}) {
+        ASSERT_TRUE(SameBits(other->y, whole.y)) << StateDTypeName(d) << " " << n << "x" << p;
+        ASSERT_TRUE(SameBits(other->u, whole.u)) << StateDTypeName(d) << " " << n << "x" << p;
+        ASSERT_EQ(other->base, whole.base) << StateDTypeName(d) << " " << n << "x" << p;
+      }
     }
   }
 }

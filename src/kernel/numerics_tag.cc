@@ -294,6 +294,73 @@ void TagNarrow(
   hash->Update(AsBytes(scales));
 }
 
+// The same for the gated delta rule, one token alone and then the rest.
+void TagDeltaNarrow(const Kernels& k, StateDType dtype, Rounding rounding, Sha256Hasher* hash) {
+  Inputs in;
+  constexpr int64_t kK = 13, kV = 40, kStep = kBlockTokens, kCut = 1;
+  std::vector<float> state = in.Uniform(kK * kV, -1, 1);
+  const std::vector<float> q = in.Uniform(kStep * kK, -1, 1);
+  const std::vector<float> keys = in.Uniform(kStep * kK, -0.4, 0.4);
+  const std::vector<float> v = in.Uniform(kStep * kV, -2, 2);
+  const std::vector<float> beta = in.Uniform(kStep, 0, 2);
+  const std::vector<float> decay = in.Uniform(kStep, 0.5, 1);
+  std::vector<uint8_t> base(kK * kV * StateElementBytes(dtype));
+  std::vector<uint16_t> scales(kK);
+  std::vector<float> u(kStep * kV), y(kStep * kV), kk(kStep * kStep), qk(kStep * kStep);
+  const float *u_at[kStep], *k_at[kStep], *decay_at[kStep];
+  for (int64_t j = 0; j < kStep; ++j) {
+    u_at[j] = u.data() + j * kV;
+    k_at[j] = keys.data() + j * kK;
+    decay_at[j] = decay.data() + j;
+    k.dots(keys.data() + j * kK, k_at, 0, j, kK, kk.data() + j * kStep);
+    k.dots(q.data() + j * kK, k_at, 0, j + 1, kK, qk.data() + j * kStep);
+  }
+  const NarrowArgs rows = {.dtype = dtype,
+                           .rounding = rounding,
+                           .key = RoundingKey(3, 2, 48),
+                           .rows = kK,
+                           .width = kV,
+                           .wide = state.data(),
+                           .narrow = base.data(),
+                           .scales = dtype == StateDType::kF8E4M3 ? scales.data() : nullptr};
+  k.narrow(rows);
+  for (const int64_t first : {int64_t{0}, kCut}) {
+    k.gated_delta_narrow({.step = {.dtype = dtype,
+                                   .rounding = rounding,
+                                   .base = base.data(),
+                                   .scales = rows.scales,
+                                   .n_state = kK,
+                                   .head_dim = kV,
+                                   .first = first,
+                                   .tokens = first == 0 ? kCut : kStep - kCut,
+                                   .dx = u_at,
+                                   .dx_offset = 0,
+                                   .b = k_at,
+                                   .b_offset = 0,
+                                   .decay = decay_at,
+                                   .decay_offset = 0,
+                                   .c = q.data() + first * kK,
+                                   .ldc = kK,
+                                   .cb = qk.data() + first * kStep,
+                                   .ldcb = kStep,
+                                   .y = y.data() + first * kV,
+                                   .ldy = kV,
+                                   .key = RoundingKey(3, 2, 64)},
+                          .u = u.data() + first * kV,
+                          .ldu = kV,
+                          .kk = kk.data() + first * kStep,
+                          .ldkk = kStep,
+                          .v = v.data() + first * kV,
+                          .ldv = kV,
+                          .beta = beta.data() + first,
+                          .ldbeta = 1});
+  }
+  k.widen(rows);
+  for (const auto& values : {state, u, y}) hash->Update(AsBytes(values));
+  hash->Update(AsBytes(base));
+  hash->Update(AsBytes(scales));
+}
+
 void TagElementwise(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   constexpr int64_t kN = 102;
   const std::vector<float> x = in->Uniform(kN, -6, 6);
@@ -345,7 +412,10 @@ Sha256 NumericsTag(const Kernels& k, StateDType state, Rounding rounding) {
   TagScalars(&in, &hash);
   TagWindowAndRgLru(k, &hash);
   TagGatedDelta(k, &hash);
-  if (state != StateDType::kF32) TagNarrow(k, state, rounding, &in, &hash);
+  if (state != StateDType::kF32) {
+    TagNarrow(k, state, rounding, &in, &hash);
+    TagDeltaNarrow(k, state, rounding, &hash);
+  }
   return hash.Finish();
 }
 

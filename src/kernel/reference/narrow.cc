@@ -96,8 +96,7 @@ float Element(StateDType dtype, const void* p, int64_t i) {
 }
 
 float RowFactor(const uint16_t* scales, int64_t row) {
-  return scales == nullptr ? 1.0f
-                           : FromBits(static_cast<uint32_t>(scales[row]) << 16) * 256.0f;
+  return scales == nullptr ? 1.0f : FromBits(static_cast<uint32_t>(scales[row]) << 16) * 256.0f;
 }
 
 // w[j] for the first `n` tokens of a step as the last of them sees it; returns g.
@@ -107,7 +106,17 @@ float Weights(const Mamba2NarrowArgs& a, int64_t n, float* w) {
   return w[0] * a.decay[0][a.decay_offset];
 }
 
+// g * (c . S0[p]).
+float ReadBase(const Mamba2NarrowArgs& a, const float* c, float g, int64_t p) {
+  float y = 0.0f;
+  for (int64_t n = 0; n < a.n_state; ++n)
+    y = Fma(c[n] * RowFactor(a.scales, n), Element(a.dtype, a.base, n * a.head_dim + p), y);
+  return g * y;
+}
+
+// With the step's last token.
 void Fold(const Mamba2NarrowArgs& a) {
+  if (a.first + a.tokens < kBlockTokens) return;
   float w[kBlockTokens];
   float row[kMaxHeadDim];
   const float g = Weights(a, kBlockTokens, w);
@@ -145,12 +154,8 @@ void Widen(const NarrowArgs& a) {
   }
 }
 
-void Dots(const float* a,
-          const float* const* b,
-          int64_t offset,
-          int64_t count,
-          int64_t n,
-          float* out) {
+void Dots(
+    const float* a, const float* const* b, int64_t offset, int64_t count, int64_t n, float* out) {
   for (int64_t j = 0; j < count; ++j) {
     Lanes sum;
     for (int64_t i = 0; i < n; ++i)
@@ -166,16 +171,35 @@ void Mamba2Narrow(const Mamba2NarrowArgs& a) {
     const float g = Weights(a, seen, w);
     const float* c = a.c + t * a.ldc;
     for (int64_t p = 0; p < a.head_dim; ++p) {
-      float y = 0.0f;
-      for (int64_t n = 0; n < a.n_state; ++n)
-        y = Fma(c[n] * RowFactor(a.scales, n), Element(a.dtype, a.base, n * a.head_dim + p), y);
-      y = g * y;
+      float y = ReadBase(a, c, g, p);
       for (int64_t j = 0; j < seen; ++j)
         y = Fma(a.cb[t * a.ldcb + j] * w[j], a.dx[j][a.dx_offset + p], y);
-      a.y[t * a.ldy + p] = Fma(a.d, a.x[t * a.ldx + p], y);
+      a.y[t * a.ldy + p] = a.x == nullptr ? y : Fma(a.d, a.x[t * a.ldx + p], y);
     }
   }
-  if (a.first + a.tokens == kBlockTokens) Fold(a);
+  Fold(a);
+}
+
+void GatedDeltaNarrow(const GatedDeltaNarrowArgs& a) {
+  const Mamba2NarrowArgs& s = a.step;
+  float w[kBlockTokens];
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    const int64_t before = s.first + t;
+    const float g = Weights(s, before + 1, w);
+    const float* k = s.b[before] + s.b_offset;
+    float* u = a.u + t * a.ldu;
+    for (int64_t p = 0; p < s.head_dim; ++p) {
+      float r = ReadBase(s, k, g, p);
+      for (int64_t j = 0; j < before; ++j)
+        r = Fma(a.kk[t * a.ldkk + j] * w[j], s.dx[j][s.dx_offset + p], r);
+      u[p] = a.beta[t * a.ldbeta] * (a.v[t * a.ldv + p] - r);
+      float y = ReadBase(s, s.c + t * s.ldc, g, p);
+      for (int64_t j = 0; j <= before; ++j)
+        y = Fma(s.cb[t * s.ldcb + j] * w[j], s.dx[j][s.dx_offset + p], y);
+      s.y[t * s.ldy + p] = y;
+    }
+  }
+  Fold(s);
 }
 
 }  // namespace baton::kernel::BATON_REFERENCE_NS

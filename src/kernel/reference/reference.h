@@ -47,6 +47,7 @@ void Mamba1(const Mamba1Args& a);
 void GatedDelta(const GatedDeltaArgs& a);
 void RgLru(const RgLruArgs& a);
 void Mamba2Narrow(const Mamba2NarrowArgs& a);
+void GatedDeltaNarrow(const GatedDeltaNarrowArgs& a);
 void Narrow(const NarrowArgs& a);
 void Widen(const NarrowArgs& a);
 void Dots(

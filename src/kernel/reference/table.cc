@@ -115,6 +115,7 @@ extern const Kernels kTable = {
     .gated_delta = GatedDelta,
     .rg_lru = RgLru,
     .mamba2_narrow = Mamba2Narrow,
+    .gated_delta_narrow = GatedDeltaNarrow,
     .narrow = Narrow,
     .widen = Widen,
     .dots = Dots,

@@ -1,6 +1,7 @@
-// Narrow state: rounding, widening, and the second form of Mamba-2. The base is widened on the fly,
-// so that decode reads its bytes once; from kFewTokens on, blocks of it are widened into a scratch
-// that stays in L1 and serves all tokens. Rounding is integer arithmetic on f32 bits.
+// Narrow state: rounding, widening, and the second forms of Mamba-2 and the gated delta rule. The
+// base is widened on the fly, so that decode reads its bytes once, for a key and a query together;
+// past kFewTokens, blocks of it are widened into a scratch that stays in L1 and serves all tokens.
+// Rounding is integer arithmetic on f32 bits.
 #include <cstring>
 
 #include "kernel/simd/targets.h"
@@ -146,8 +147,8 @@ template <StateDType kType, bool kNearest>
 HWY_INLINE void NarrowRow16(const NarrowArgs& a, int64_t row, const float* v) {
   auto* out = static_cast<uint16_t*>(a.narrow) + row * a.width;
   ForVectors(a.width, [&](int64_t i, auto part) HWY_ATTR {
-    const VU random = kNearest ? Unsigned(0)
-                               : RandomV(a.key, static_cast<uint32_t>(row * a.width + i));
+    const VU random =
+        kNearest ? Unsigned(0) : RandomV(a.key, static_cast<uint32_t>(row * a.width + i));
     const VI code = Code16<kType, kNearest>(Load(part, v + i), random);
     StoreNarrow(part, hn::DemoteTo(D16(), code), out + i);
   });
@@ -165,12 +166,11 @@ HWY_INLINE void NarrowRow8(const NarrowArgs& a, int64_t row, const float* v) {
   const V inverse = FromUBits(Unsigned(static_cast<uint32_t>(127 - s) << 23));
   auto* out = static_cast<uint8_t*>(a.narrow) + row * a.width;
   ForVectors(a.width, [&](int64_t i, auto part) HWY_ATTR {
-    const VU random = kNearest ? Unsigned(0)
-                               : RandomV(a.key, static_cast<uint32_t>(row * a.width + i));
+    const VU random =
+        kNearest ? Unsigned(0) : RandomV(a.key, static_cast<uint32_t>(row * a.width + i));
     const VU bits = UBits(hn::Mul(Load(part, v + i), inverse));
     const VI sign = hn::BitCast(DI(), hn::And(hn::ShiftRight<24>(bits), Unsigned(0x80)));
-    const VI code =
-        EncodeV<3, -6, kNearest>(hn::And(bits, Unsigned(0x7fffffffu)), 0x7e, random);
+    const VI code = EncodeV<3, -6, kNearest>(hn::And(bits, Unsigned(0x7fffffffu)), 0x7e, random);
     StoreNarrow(part, hn::DemoteTo(D8(), hn::Or(sign, code)), out + i);
   });
 }
@@ -223,7 +223,8 @@ HWY_INLINE void FinishY(
   const int64_t seen = a.first + t + 1;
   for (int64_t j = 0; j < seen; ++j)
     y = hn::MulAdd(Splat(coefficients[j]), Load(part, a.dx[j] + a.dx_offset + p), y);
-  Store(part, hn::MulAdd(Splat(a.d), Load(part, a.x + t * a.ldx + p), y), a.y + t * a.ldy + p);
+  if (a.x != nullptr) y = hn::MulAdd(Splat(a.d), Load(part, a.x + t * a.ldx + p), y);
+  Store(part, y, a.y + t * a.ldy + p);
 }
 
 // g, and cb * w per token of the step.
@@ -264,23 +265,36 @@ void StreamToken(const Mamba2NarrowArgs& a, int64_t t) {
   if (p < a.head_dim) StreamY<kType, 1>(a, t, p, Part{a.head_dim - p});
 }
 
-// A block of the base, widened, and C * m of its rows for every token.
-struct BaseBlock {
-  int64_t row, rows;        // <= kBlockN
-  int64_t column;           // of kVectors vectors
-  HWY_ALIGN float wide[kBlockN * kBlockV * kW];
-  HWY_ALIGN float cm[kBlockTokens * kBlockN];
+// What a base is read with, C of each token or k and q, and where what is read goes.
+constexpr int64_t kReadsMax = 2 * kBlockTokens;
+struct Reads {
+  int64_t count = 0;
+  const float* c[kReadsMax];
+  float* y[kReadsMax];
+
+  void Add(const float* with, float* to) {
+    c[count] = with;
+    y[count++] = to;
+  }
 };
 
-// y0 of kTokens tokens over the block's rows; the first rows start from zero.
+// A block of the base, widened, and C * m of its rows for every read.
+struct BaseBlock {
+  int64_t row, rows;  // <= kBlockN
+  int64_t column;     // of kVectors vectors
+  HWY_ALIGN float wide[kBlockN * kBlockV * kW];
+  HWY_ALIGN float cm[kReadsMax * kBlockN];
+};
+
+// kTokens reads of the block's rows; the first rows start from zero.
 template <int kTokens, int kVectors, class P>
-HWY_INLINE void TileY(const Mamba2NarrowArgs& a, const BaseBlock& block, int64_t t, P part) {
+HWY_INLINE void TileY(const Reads& reads, const BaseBlock& block, int64_t t, P part) {
   V sum[kTokens][kVectors];
   HWY_UNROLL(4)
   for (int i = 0; i < kTokens; ++i) {
     HWY_UNROLL(2)
     for (int v = 0; v < kVectors; ++v) {
-      const float* y = a.y + (t + i) * a.ldy + block.column + v * kW;
+      const float* y = reads.y[t + i] + block.column + v * kW;
       sum[i][v] = block.row == 0 ? hn::Zero(D()) : Load(part, y);
     }
   }
@@ -301,12 +315,12 @@ HWY_INLINE void TileY(const Mamba2NarrowArgs& a, const BaseBlock& block, int64_t
   for (int i = 0; i < kTokens; ++i) {
     HWY_UNROLL(2)
     for (int v = 0; v < kVectors; ++v)
-      Store(part, sum[i][v], a.y + (t + i) * a.ldy + block.column + v * kW);
+      Store(part, sum[i][v], reads.y[t + i] + block.column + v * kW);
   }
 }
 
 template <StateDType kType, int kVectors, class P>
-void BlockY(const Mamba2NarrowArgs& a, BaseBlock* block, P part) {
+void BlockY(const Mamba2NarrowArgs& a, const Reads& reads, BaseBlock* block, P part) {
   for (int64_t n = 0; n < block->rows; ++n) {
     const int64_t at = (block->row + n) * a.head_dim + block->column;
     HWY_UNROLL(2)
@@ -315,34 +329,42 @@ void BlockY(const Mamba2NarrowArgs& a, BaseBlock* block, P part) {
                 block->wide + (n * kVectors + v) * kW);
   }
   int64_t t = 0;
-  for (; t + kTileT <= a.tokens; t += kTileT) TileY<kTileT, kVectors>(a, *block, t, part);
-  for (; t < a.tokens; ++t) TileY<1, kVectors>(a, *block, t, part);
+  for (; t + kTileT <= reads.count; t += kTileT) TileY<kTileT, kVectors>(reads, *block, t, part);
+  for (; t < reads.count; ++t) TileY<1, kVectors>(reads, *block, t, part);
 }
 
+// y = C . S0 of all reads.
 template <StateDType kType>
-void ManyTokens(const Mamba2NarrowArgs& a) {
+void ReadBase(const Mamba2NarrowArgs& a, const Reads& reads) {
   BaseBlock block;
   for (block.row = 0; block.row < a.n_state; block.row += kBlockN) {
     block.rows = a.n_state - block.row < kBlockN ? a.n_state - block.row : kBlockN;
-    for (int64_t t = 0; t < a.tokens; ++t) {
-      const float* c = a.c + t * a.ldc + block.row;
+    for (int64_t t = 0; t < reads.count; ++t) {
+      const float* c = reads.c[t] + block.row;
       for (int64_t n = 0; n < block.rows; ++n)
         block.cm[t * kBlockN + n] = Scaled<kType>(c[n], a.scales, block.row + n);
     }
     int64_t p = 0;
     for (; p + kBlockV * kW <= a.head_dim; p += kBlockV * kW) {
       block.column = p;
-      BlockY<kType, kBlockV>(a, &block, Whole());
+      BlockY<kType, kBlockV>(a, reads, &block, Whole());
     }
     for (; p < a.head_dim; p += kW) {
       block.column = p;
       if (a.head_dim - p >= kW) {
-        BlockY<kType, 1>(a, &block, Whole());
+        BlockY<kType, 1>(a, reads, &block, Whole());
       } else {
-        BlockY<kType, 1>(a, &block, Part{a.head_dim - p});
+        BlockY<kType, 1>(a, reads, &block, Part{a.head_dim - p});
       }
     }
   }
+}
+
+template <StateDType kType>
+void ManyTokens(const Mamba2NarrowArgs& a) {
+  Reads reads;
+  for (int64_t t = 0; t < a.tokens; ++t) reads.Add(a.c + t * a.ldc, a.y + t * a.ldy);
+  ReadBase<kType>(a, reads);
   HWY_ALIGN float coefficients[kBlockTokens];
   for (int64_t t = 0; t < a.tokens; ++t) {
     const V g = Splat(CoefficientsOf(a, t, coefficients));
@@ -415,6 +437,17 @@ HWY_INLINE void FoldRowsAt(const Mamba2NarrowArgs& a, float g, const float* w, i
   for (int i = 0; i < kRows; ++i) NarrowRow<kType>(out, n + i, block.rows + i * kMaxHeadDim);
 }
 
+// With the step's last token.
+template <StateDType kType>
+void Fold(const Mamba2NarrowArgs& a) {
+  if (a.first + a.tokens < kBlockTokens) return;
+  float w[kBlockTokens];
+  const float g = WeightsOf(a, kBlockTokens, w);
+  int64_t n = 0;
+  for (; n + kFoldRows <= a.n_state; n += kFoldRows) FoldRowsAt<kType, kFoldRows>(a, g, w, n);
+  for (; n < a.n_state; ++n) FoldRowsAt<kType, 1>(a, g, w, n);
+}
+
 template <StateDType kType>
 void SecondForm(const Mamba2NarrowArgs& a) {
   if (a.tokens <= kFewTokens) {
@@ -422,12 +455,116 @@ void SecondForm(const Mamba2NarrowArgs& a) {
   } else {
     ManyTokens<kType>(a);
   }
-  if (a.first + a.tokens < kBlockTokens) return;
+  Fold<kType>(a);
+}
+
+// ---- second form of the gated delta rule ----
+
+constexpr int kDeltaVectors = kRowVectors < 4 ? kRowVectors : 4;  // of a row, for key and query
+
+// What token first + t sees the step's tokens through.
+struct DeltaToken {
+  float g;
+  float kk[kBlockTokens], qk[kBlockTokens];
+};
+
+DeltaToken DeltaTokenOf(const GatedDeltaNarrowArgs& a, int64_t t) {
+  const Mamba2NarrowArgs& s = a.step;
+  const int64_t seen = s.first + t + 1;
   float w[kBlockTokens];
-  const float g = WeightsOf(a, kBlockTokens, w);
-  int64_t n = 0;
-  for (; n + kFoldRows <= a.n_state; n += kFoldRows) FoldRowsAt<kType, kFoldRows>(a, g, w, n);
-  for (; n < a.n_state; ++n) FoldRowsAt<kType, 1>(a, g, w, n);
+  DeltaToken token;
+  token.g = WeightsOf(s, seen, w);
+  for (int64_t j = 0; j < seen; ++j) token.qk[j] = s.cb[t * s.ldcb + j] * w[j];
+  for (int64_t j = 0; j + 1 < seen; ++j) token.kk[j] = a.kk[t * a.ldkk + j] * w[j];
+  return token;
+}
+
+// u and y of token t for the columns at p, once k . S0 and q . S0 are known.
+template <class P>
+HWY_INLINE void FinishDelta(const GatedDeltaNarrowArgs& a,
+                            const DeltaToken& token,
+                            int64_t t,
+                            V r,
+                            V y,
+                            int64_t p,
+                            P part) {
+  const Mamba2NarrowArgs& s = a.step;
+  const int64_t before = s.first + t;
+  const V g = Splat(token.g);
+  r = hn::Mul(g, r);
+  y = hn::Mul(g, y);
+  for (int64_t j = 0; j < before; ++j) {
+    const V u = Load(part, s.dx[j] + s.dx_offset + p);
+    r = hn::MulAdd(Splat(token.kk[j]), u, r);
+    y = hn::MulAdd(Splat(token.qk[j]), u, y);
+  }
+  const V beta = Splat(a.beta[t * a.ldbeta]);
+  const V u = hn::Mul(beta, hn::Sub(Load(part, a.v + t * a.ldv + p), r));
+  Store(part, u, a.u + t * a.ldu + p);
+  Store(part, hn::MulAdd(Splat(token.qk[before]), u, y), s.y + t * s.ldy + p);
+}
+
+// One token, kVectors vectors of every row for both key and query.
+template <StateDType kType, int kVectors, class P>
+HWY_INLINE void StreamDelta(
+    const GatedDeltaNarrowArgs& a, const DeltaToken& token, int64_t t, int64_t p, P part) {
+  const Mamba2NarrowArgs& s = a.step;
+  const float* k = s.b[s.first + t] + s.b_offset;
+  const float* q = s.c + t * s.ldc;
+  V r[kVectors], y[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) r[v] = y[v] = hn::Zero(D());
+  for (int64_t n = 0; n < s.n_state; ++n) {
+    const V km = Splat(Scaled<kType>(k[n], s.scales, n));
+    const V qm = Splat(Scaled<kType>(q[n], s.scales, n));
+    const int64_t at = n * s.head_dim + p;
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) {
+      const V element = Element<kType>(part, s.base, at + v * kW);
+      r[v] = hn::MulAdd(km, element, r[v]);
+      y[v] = hn::MulAdd(qm, element, y[v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) FinishDelta(a, token, t, r[v], y[v], p + v * kW, part);
+}
+
+template <StateDType kType>
+void StreamDeltaToken(const GatedDeltaNarrowArgs& a, int64_t t) {
+  const DeltaToken token = DeltaTokenOf(a, t);
+  const int64_t width = a.step.head_dim;
+  int64_t p = 0;
+  for (; p + kDeltaVectors * kW <= width; p += kDeltaVectors * kW)
+    StreamDelta<kType, kDeltaVectors>(a, token, t, p, Whole());
+  for (; p + kW <= width; p += kW) StreamDelta<kType, 1>(a, token, t, p, Whole());
+  if (p < width) StreamDelta<kType, 1>(a, token, t, p, Part{width - p});
+}
+
+// What keys read waits in u, what queries read in y.
+template <StateDType kType>
+void ManyDeltaTokens(const GatedDeltaNarrowArgs& a) {
+  const Mamba2NarrowArgs& s = a.step;
+  Reads reads;
+  for (int64_t t = 0; t < s.tokens; ++t) reads.Add(s.b[s.first + t] + s.b_offset, a.u + t * a.ldu);
+  for (int64_t t = 0; t < s.tokens; ++t) reads.Add(s.c + t * s.ldc, s.y + t * s.ldy);
+  ReadBase<kType>(s, reads);
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    const DeltaToken token = DeltaTokenOf(a, t);
+    ForVectors(s.head_dim, [&](int64_t p, auto part) HWY_ATTR {
+      const V r = Load(part, a.u + t * a.ldu + p);
+      FinishDelta(a, token, t, r, Load(part, s.y + t * s.ldy + p), p, part);
+    });
+  }
+}
+
+template <StateDType kType>
+void DeltaSecondForm(const GatedDeltaNarrowArgs& a) {
+  if (a.step.tokens <= kFewTokens) {
+    for (int64_t t = 0; t < a.step.tokens; ++t) StreamDeltaToken<kType>(a, t);
+  } else {
+    ManyDeltaTokens<kType>(a);
+  }
+  Fold<kType>(a.step);
 }
 
 }  // namespace
@@ -440,6 +577,19 @@ void Mamba2Narrow(const Mamba2NarrowArgs& a) {
       return SecondForm<StateDType::kF16>(a);
     case StateDType::kF8E4M3:
       return SecondForm<StateDType::kF8E4M3>(a);
+    case StateDType::kF32:
+      break;
+  }
+}
+
+void GatedDeltaNarrow(const GatedDeltaNarrowArgs& a) {
+  switch (a.step.dtype) {
+    case StateDType::kBF16:
+      return DeltaSecondForm<StateDType::kBF16>(a);
+    case StateDType::kF16:
+      return DeltaSecondForm<StateDType::kF16>(a);
+    case StateDType::kF8E4M3:
+      return DeltaSecondForm<StateDType::kF8E4M3>(a);
     case StateDType::kF32:
       break;
   }
@@ -471,12 +621,8 @@ void Widen(const NarrowArgs& a) {
   }
 }
 
-void Dots(const float* a,
-          const float* const* b,
-          int64_t offset,
-          int64_t count,
-          int64_t n,
-          float* out) {
+void Dots(
+    const float* a, const float* const* b, int64_t offset, int64_t count, int64_t n, float* out) {
   for (int64_t j = 0; j < count; ++j) {
     Lanes sum = ZeroLanes();
     const float* bj = b[j] + offset;

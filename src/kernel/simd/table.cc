@@ -25,6 +25,7 @@ const Kernels* Table() {
       .gated_delta = GatedDelta,
       .rg_lru = RgLru,
       .mamba2_narrow = Mamba2Narrow,
+      .gated_delta_narrow = GatedDeltaNarrow,
       .narrow = Narrow,
       .widen = Widen,
       .dots = Dots,
