@@ -373,7 +373,17 @@ INSTANTIATE_TEST_SUITE_P(Types,
                                          "short/granitemoehybrid@fp8_e4m3",
                                          "tiny-bamba@f16",
                                          "tiny-granitemoehybrid@bf16",
-                                         "tiny-granite-dense@fp8_e4m3"),
+                                         "tiny-granite-dense@fp8_e4m3",
+                                         "short/qwen3_5@bf16",
+                                         "short/qwen3_next@fp8_e4m3",
+                                         "short/olmo_hybrid@f16",
+                                         "short/minimax@fp8_e4m3",
+                                         "long/qwen3_5_moe@bf16",
+                                         "tiny-qwen3_5@fp8_e4m3",
+                                         "tiny-qwen3_5_moe@f16",
+                                         "tiny-qwen3_next@bf16",
+                                         "tiny-olmo_hybrid@bf16",
+                                         "tiny-minimax@bf16"),
                          [](const auto& info) {
                            std::string name = info.param;
                            if (const size_t at = name.find('@'); at != std::string::npos)

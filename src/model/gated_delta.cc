@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "model/linear.h"
 #include "model/model_layout.h"
+#include "model/narrow_state.h"
 #include "model/recurrent.h"
 
 namespace baton::model {
@@ -23,7 +25,8 @@ class GatedDeltaBlock final : public MixerBlock {
         w_(weights),
         conv_{&weights.conv_w, &no_bias_, c_.conv_channels(), c_.conv_width,
               place.Part(kConvComponent)},
-        state_offset_(place.Part(kSsmComponent)) {
+        state_offset_(place.Part(kSsmComponent)),
+        narrow_(NarrowLayerAt(place, ShapeOf(c_))) {
     // x / sqrt(sum x^2 + eps) as the mean's norm: rms(x, eps / n) / sqrt(n). Queries take the scale
     // of the scores, n^-1/2, along.
     const double n = static_cast<double>(c_.key_dim);
@@ -33,8 +36,11 @@ class GatedDeltaBlock final : public MixerBlock {
   }
 
   int64_t Scratch(int64_t rows) const override {
-    return Arena::Rounded(rows * c_.in_proj()) + Arena::Rounded(rows * c_.conv_channels()) +
-           Arena::Rounded(rows * 2 * c_.value_heads) + Arena::Rounded(rows * c_.values());
+    const int64_t floats =
+        Arena::Rounded(rows * c_.in_proj()) + Arena::Rounded(rows * c_.conv_channels()) +
+        Arena::Rounded(rows * 2 * c_.value_heads) + Arena::Rounded(rows * c_.values());
+    if (!narrow_.has_value()) return floats;
+    return floats + Arena::Rounded(rows * c_.values()) + NarrowScratch(narrow_->shape, rows, true);
   }
 
   void Run(const Step& step, Rows x, Rows y, int64_t rows) const override {
@@ -47,7 +53,11 @@ class GatedDeltaBlock final : public MixerBlock {
     Project(step, x, proj, rows);
     RunConv(step, conv_, proj, conv);
     Prepare(step, proj, conv, gates, rows);
-    Advance(step, conv, gates, mixed);
+    if (narrow_.has_value()) {
+      AdvanceNarrowState(step, conv, gates, mixed, rows);
+    } else {
+      AdvanceState(step, conv, gates, mixed);
+    }
     NormAndGate(step, proj, mixed, rows);
     RunLinear(step, {&w_.out, mixed, rows, y});
   }
@@ -89,7 +99,7 @@ class GatedDeltaBlock final : public MixerBlock {
   }
 
   // All value heads of all sequences; a head's tokens stay together and in order.
-  void Advance(const Step& step, Rows conv, Rows gates, Rows y) const {
+  void AdvanceState(const Step& step, Rows conv, Rows gates, Rows y) const {
     const int64_t heads = c_.value_heads, each = heads / c_.key_heads;
     const int64_t n_items = static_cast<int64_t>(step.items().size());
     int64_t longest = 0;
@@ -119,6 +129,21 @@ class GatedDeltaBlock final : public MixerBlock {
     });
   }
 
+  // The same in narrow form.
+  void AdvanceNarrowState(const Step& step, Rows conv, Rows gates, Rows y, int64_t rows) const {
+    const Rows u{step.arena().Take(rows * c_.values()), c_.values()};
+    AdvanceNarrow(step, *narrow_,
+                  {.input = u,
+                   .key = {conv.data + c_.keys(), conv.stride},
+                   .query = conv,
+                   .decay = gates.data + c_.value_heads,
+                   .decay_stride = gates.stride,
+                   .y = y,
+                   .rows = rows,
+                   .value = {conv.data + 2 * c_.keys(), conv.stride},
+                   .share = gates});
+  }
+
   // y = w * rms(y) * silu(z), each head by itself.
   void NormAndGate(const Step& step, Rows proj, Rows y, int64_t rows) const {
     step.For(rows, c_.values(), [&](int64_t begin, int64_t end) {
@@ -137,6 +162,7 @@ class GatedDeltaBlock final : public MixerBlock {
   const std::vector<float> no_bias_;
   ConvLayer conv_;
   uint64_t state_offset_;
+  std::optional<NarrowLayer> narrow_;
   float length_eps_ = 0;
   std::vector<float> key_scale_, query_scale_;  // [key_dim], all alike
 };
@@ -148,9 +174,12 @@ std::unique_ptr<MixerBlock> MakeGatedDelta(const MixerPlace& place,
   return std::make_unique<GatedDeltaBlock>(place, weights);
 }
 
-void AddGatedDeltaParts(const GatedDeltaConfig& c, uint32_t layer, LayoutSpec* spec) {
+void AddGatedDeltaParts(const GatedDeltaConfig& c,
+                        uint32_t layer,
+                        kernel::StateDType state,
+                        LayoutSpec* spec) {
   spec->parts.push_back(ConvPart(layer, c.conv_width, c.conv_channels()));
-  spec->parts.push_back(SsmPart(layer, {c.value_heads, c.key_dim, c.value_dim}, "H,K,V"));
+  AddSsmParts(layer, {c.value_heads, c.key_dim, c.value_dim}, "H,K,V", state, spec);
 }
 
 double GatedDeltaCost(const GatedDeltaConfig& c, int64_t hidden) {

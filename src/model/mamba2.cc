@@ -1,15 +1,25 @@
 #include "model/mamba2.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 
 #include "model/linear.h"
-#include "model/mamba2_narrow.h"
 #include "model/model_layout.h"
+#include "model/narrow_state.h"
 #include "model/recurrent.h"
-#include "model/state_form.h"
 
 namespace baton::model {
 namespace {
+
+struct Mamba2Layer {
+  const Mamba2Config* config;
+  const Mamba2Weights* weights;
+  float norm_eps;
+  uint64_t conv_offset;  // bytes from the start of the slot
+  uint64_t ssm_offset;
+  std::optional<NarrowLayer> narrow;
+};
 
 // dt = clamp(softplus(dt + bias)), decay = exp(a * dt).
 void RunSteps(
@@ -58,7 +68,6 @@ void AdvanceState(
   });
 }
 
-// Enough for either form of state.
 // The multipliers of z, x, B, C and dt; segments without one are left alone.
 void ScaleSegments(const Step& step, const Mamba2Config& c, Rows proj, int64_t rows) {
   const int64_t bc = c.groups * c.state;
@@ -99,10 +108,11 @@ void GateRows(const Step& step, const Mamba2Layer& layer, Rows y, Rows z, Rows o
   });
 }
 
+// Enough for either form of state.
 int64_t Mamba2Scratch(const Mamba2Config& c, int64_t rows) {
   return Arena::Rounded(rows * c.in_proj()) + Arena::Rounded(rows * c.conv_channels()) +
          2 * Arena::Rounded(rows * c.heads) + 2 * Arena::Rounded(rows * c.inner()) +
-         NarrowScratch(c, rows);
+         NarrowScratch(ShapeOf(c), rows, false);
 }
 
 void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64_t rows) {
@@ -124,7 +134,18 @@ void RunMamba2(const Step& step, const Mamba2Layer& layer, Rows x, Rows y, int64
           xbc, conv);
   RunSteps(step, layer, Rows{xbc.data + c.conv_channels(), proj.stride}, dt, decay, rows);
   if (layer.narrow.has_value()) {
-    AdvanceNarrow(step, layer, {conv, dt, decay, gated, mixed, rows});  // gated is free until below
+    const int64_t bc = c.groups * c.state;
+    AdvanceNarrow(step, *layer.narrow,
+                  {.input = gated,  // free until below
+                   .key = {conv.data + c.inner(), conv.stride},
+                   .query = {conv.data + c.inner() + bc, conv.stride},
+                   .decay = decay.data,
+                   .decay_stride = decay.stride,
+                   .y = mixed,
+                   .rows = rows,
+                   .x = conv,
+                   .dt = dt,
+                   .d = w.d.data()});
   } else {
     AdvanceState(step, layer, conv, dt, decay, mixed);
   }
@@ -149,13 +170,9 @@ class Mamba2Block final : public MixerBlock {
 std::unique_ptr<MixerBlock> MakeMamba2(const MixerPlace& place, const Mamba2Weights& weights) {
   const Mamba2Config& config = *place.config->mamba2;
   const float eps = config.norm_eps > 0 ? config.norm_eps : place.config->rms_norm_eps;
-  Mamba2Layer layer{&config, &weights, eps, place.Part(kConvComponent), place.Part(kSsmComponent)};
-  if (place.state_dtype != kernel::StateDType::kF32) {
-    const bool scaled = place.state_dtype == kernel::StateDType::kF8E4M3;
-    layer.narrow = NarrowMamba2{place.state_dtype, RoundingOf(place.state_dtype), place.layer,
-                                scaled ? place.Part(kScaleComponent) : 0, place.tail_offset};
-  }
-  return std::make_unique<Mamba2Block>(layer);
+  return std::make_unique<Mamba2Block>(
+      Mamba2Layer{&config, &weights, eps, place.Part(kConvComponent), place.Part(kSsmComponent),
+                  NarrowLayerAt(place, ShapeOf(config))});
 }
 
 void AddMamba2Parts(const Mamba2Config& c,
@@ -163,10 +180,7 @@ void AddMamba2Parts(const Mamba2Config& c,
                     kernel::StateDType state,
                     LayoutSpec* spec) {
   spec->parts.push_back(ConvPart(layer, c.conv_width, c.conv_channels()));
-  spec->parts.push_back(SsmPart(layer, {c.heads, c.state, c.head_dim}, "H,N,P"));
-  spec->parts.back().dtype = ElementOf(state);
-  if (state == kernel::StateDType::kF8E4M3)
-    spec->parts.push_back(ScalePart(layer, {c.heads, c.state}));
+  AddSsmParts(layer, {c.heads, c.state, c.head_dim}, "H,N,P", state, spec);
 }
 
 double Mamba2Cost(const Mamba2Config& c, int64_t hidden) {

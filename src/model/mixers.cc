@@ -61,10 +61,10 @@ void AddStateParts(Mixer mixer,
       AddShortConvParts(config, layer, spec);
       break;
     case Mixer::kLightning:
-      AddLightningParts(*config.lightning, layer, spec);
+      AddLightningParts(*config.lightning, layer, state, spec);
       break;
     case Mixer::kGatedDelta:
-      AddGatedDeltaParts(*config.gated_delta, layer, spec);
+      AddGatedDeltaParts(*config.gated_delta, layer, state, spec);
       break;
     case Mixer::kRgLru:
       AddRgLruParts(*config.rg_lru, layer, spec);
@@ -73,8 +73,22 @@ void AddStateParts(Mixer mixer,
 }
 
 uint64_t MixerTailBytes(Mixer mixer, const ModelConfig& config, kernel::StateDType state) {
-  if (state == kernel::StateDType::kF32 || mixer != Mixer::kMamba2) return 0;
-  return LayerTailBytes(*config.mamba2);
+  if (state == kernel::StateDType::kF32) return 0;
+  switch (mixer) {
+    case Mixer::kMamba2:
+      return ShapeOf(*config.mamba2).TailBytes();
+    case Mixer::kLightning:
+      return ShapeOf(*config.lightning).TailBytes();
+    case Mixer::kGatedDelta:
+      return ShapeOf(*config.gated_delta).TailBytes();
+    case Mixer::kAttention:
+    case Mixer::kMamba1:
+    case Mixer::kNone:
+    case Mixer::kShortConv:
+    case Mixer::kRgLru:
+      break;
+  }
+  return 0;
 }
 
 MixerCost CountMixerCost(Mixer mixer, const ModelConfig& config) {

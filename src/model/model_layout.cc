@@ -38,6 +38,8 @@ StatePart SsmPart(uint32_t layer, std::vector<int64_t> shape, const char* axes) 
   return part;
 }
 
+namespace {
+
 ElementType ElementOf(kernel::StateDType state) {
   switch (state) {
     case kernel::StateDType::kBF16:
@@ -52,14 +54,24 @@ ElementType ElementOf(kernel::StateDType state) {
   return ElementType::kF32;
 }
 
-StatePart ScalePart(uint32_t layer, std::vector<int64_t> shape) {
-  StatePart part;
-  part.layer = layer;
-  part.component = kScaleComponent;
-  part.dtype = ElementType::kBF16;
-  part.shape = std::move(shape);
-  part.axes = "H,N: ssm value = element * scale";
-  return part;
+}  // namespace
+
+void AddSsmParts(uint32_t layer,
+                 std::vector<int64_t> shape,
+                 const char* axes,
+                 kernel::StateDType state,
+                 LayoutSpec* spec) {
+  StatePart& ssm = spec->parts.emplace_back(SsmPart(layer, std::move(shape), axes));
+  ssm.dtype = ElementOf(state);
+  if (state != kernel::StateDType::kF8E4M3) return;
+  StatePart scale;
+  scale.layer = layer;
+  scale.component = kScaleComponent;
+  scale.dtype = ElementType::kBF16;
+  scale.shape.assign(ssm.shape.begin(), ssm.shape.end() - 1);
+  scale.axes =
+      absl::StrCat(ssm.axes.substr(0, ssm.axes.rfind(',')), ": ssm value = element * scale");
+  spec->parts.push_back(std::move(scale));
 }
 
 StatusOr<Layout> BuildLayout(const ModelConfig& config,

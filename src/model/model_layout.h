@@ -14,8 +14,9 @@
 namespace baton::model {
 
 // Component names of the state parts.
-inline constexpr char kConvComponent[] = "conv";    // [K-1][C] f32, oldest tap first
-inline constexpr char kSsmComponent[] = "ssm";      // Mamba-2 [H][N][P], Mamba-1 [N][I], delta rule [H][K][V]
+inline constexpr char kConvComponent[] = "conv";  // [K-1][C] f32, oldest tap first
+inline constexpr char kSsmComponent[] =
+    "ssm";  // Mamba-2 [H][N][P], Mamba-1 [N][I], delta rule and lightning [H][K][V]
 inline constexpr char kScaleComponent[] = "scale";  // bf16 [H][N], of each row of an e4m3 "ssm"
 
 // Recurrent layers in order, each "conv", "ssm" in `state`, and "scale" if that is e4m3; one KV
@@ -30,9 +31,12 @@ StatusOr<Layout> BuildLayout(const ModelConfig& config,
 StatePart ConvPart(uint32_t layer, int64_t width, int64_t channels);
 // "ssm", f32.
 StatePart SsmPart(uint32_t layer, std::vector<int64_t> shape, const char* axes);
-// "scale", bf16.
-StatePart ScalePart(uint32_t layer, std::vector<int64_t> shape);
-ElementType ElementOf(kernel::StateDType state);
+// "ssm" of heads [H][rows][columns] in `state` and, if that is e4m3, "scale" of their rows.
+void AddSsmParts(uint32_t layer,
+                 std::vector<int64_t> shape,
+                 const char* axes,
+                 kernel::StateDType state,
+                 LayoutSpec* spec);
 
 }  // namespace baton::model
 

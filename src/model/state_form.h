@@ -30,11 +30,32 @@ constexpr kernel::Rounding RoundingOf(kernel::StateDType dtype) {
 // kInvalidArgument, naming the reason and the remedy, if the model cannot keep state in `dtype`.
 Status CheckStateDType(const ModelConfig& config, kernel::StateDType dtype);
 
-// f32 values of one token in the tail of a Mamba-2 layer: dt * x [H*P] | B [G*N] | decay [H].
-inline int64_t TailRow(const Mamba2Config& c) { return c.inner() + c.groups * c.state + c.heads; }
-// Bytes of one Mamba-2 layer's tail, a multiple of 64.
-inline uint64_t LayerTailBytes(const Mamba2Config& c) {
-  return (static_cast<uint64_t>(kTailTokens * TailRow(c)) * sizeof(float) + 63) / 64 * 64;
+// The heads of a layer that can keep its state narrow, each [state][head_dim]. A group of heads
+// has its keys and queries (B and C, k and q) in common.
+struct NarrowShape {
+  int64_t heads = 0;
+  int64_t groups = 0;  // divides heads
+  int64_t state = 0;
+  int64_t head_dim = 0;
+
+  int64_t inputs() const { return heads * head_dim; }
+  int64_t keys() const { return groups * state; }
+  // f32 values of one token in the layer's tail: what it adds along its key (dt * x, v, u)
+  // [inputs] | key [keys] | decay [heads].
+  int64_t TailRow() const { return inputs() + keys() + heads; }
+  // A multiple of 64.
+  uint64_t TailBytes() const {
+    return (static_cast<uint64_t>(kTailTokens * TailRow()) * sizeof(float) + 63) / 64 * 64;
+  }
+};
+inline NarrowShape ShapeOf(const Mamba2Config& c) {
+  return {c.heads, c.groups, c.state, c.head_dim};
+}
+inline NarrowShape ShapeOf(const GatedDeltaConfig& c) {
+  return {c.value_heads, c.key_heads, c.key_dim, c.value_dim};
+}
+inline NarrowShape ShapeOf(const LightningConfig& c) {
+  return {c.heads, c.heads, c.head_dim, c.head_dim};
 }
 // Bytes behind each slot, all layers one after the other; 0 for f32.
 uint64_t SlotTailBytes(const ModelConfig& config, kernel::StateDType dtype);
