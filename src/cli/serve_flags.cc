@@ -153,7 +153,8 @@ void AddEngineFlags(CLI::App* app, EngineFlags* f) {
 void AddStateDTypeFlag(CLI::App* app, std::string* dtype) {
   app->add_option("--state-dtype", *dtype,
                   "of recurrent state between tokens; narrow ones are rounded once per 16 tokens "
-                  "and give other bits than f32; the same on all workers; Mamba-2 models")
+                  "and give other bits than f32; the same on all workers; models with Mamba-2, "
+                  "gated delta rule or lightning attention layers")
       ->check(CLI::IsMember({"f32", "bf16", "f16", "fp8_e4m3"}))
       ->capture_default_str();
 }
