@@ -349,9 +349,9 @@ int Kinds(Measurement* measurement, ThreadPool* pool, int rounds) {
   return 0;
 }
 
-// Whole decode steps of the first preset with narrow state beside those with f32: bytes of a
+// Whole decode steps of a preset with narrow state beside those with f32: bytes of a
 // sequence's state and time of a step, over two grid steps with their folds.
-int States(ThreadPool* pool, int threads, int rounds) {
+int States(const std::string& preset, ThreadPool* pool, int threads, int rounds) {
   using kernel::StateDType;
   constexpr StateDType kTypes[] = {StateDType::kF32, StateDType::kBF16, StateDType::kF16,
                                    StateDType::kF8E4M3};
@@ -364,7 +364,7 @@ int States(ThreadPool* pool, int threads, int rounds) {
   std::vector<Row> rows;
   for (const StateDType type : kTypes) {
     Row& row = rows.emplace_back();
-    row.model = Generated("granite-100m", pool, type);
+    row.model = Generated(preset, pool, type);
     row.bench.reset(new Bench{*row.model, *pool, threads, {}});
     row.one = std::make_unique<Sequences>(*row.model, 1, 64);
     row.sixteen = std::make_unique<Sequences>(*row.model, 16, 64);
@@ -397,17 +397,18 @@ int States(ThreadPool* pool, int threads, int rounds) {
   return 0;
 }
 
-// engine_bench [rounds] [preset | kinds | states]
+// engine_bench [rounds] [preset | kinds | states [preset]]
 int Main(int argc, char** argv) {
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
   const std::string preset = argc > 2 ? argv[2] : "granite-100m";
   if (rounds < 1) {
-    std::fprintf(stderr, "usage: engine_bench [rounds] [preset | kinds | states]\n");
+    std::fprintf(stderr, "usage: engine_bench [rounds] [preset | kinds | states [preset]]\n");
     return 2;
   }
   ThreadPool pool(threads);
-  if (preset == "states") return States(&pool, threads, rounds);
+  if (preset == "states")
+    return States(argc > 3 ? argv[3] : "granite-100m", &pool, threads, rounds);
   Measurement measurement(&pool, threads);
   if (preset == "kinds") return Kinds(&measurement, &pool, rounds);
   const std::unique_ptr<model::Model> m = Generated(preset, &pool);

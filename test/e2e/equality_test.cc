@@ -216,6 +216,9 @@ INSTANTIATE_TEST_SUITE_P(Goldens,
                                            "short/nemotron_h@bf16",
                                            "short/granitemoehybrid@bf16",
                                            "short/bamba@fp8_e4m3",
+                                           "short/qwen3_5@bf16",
+                                           "short/qwen3_next@fp8_e4m3",
+                                           "short/minimax@fp8_e4m3",
                                            "demo"),
                          [](const auto& info) {
                            std::string name = info.param;

@@ -1,7 +1,9 @@
 // Narrow recurrent state through the engine: preemption off the grid, where a tail lies behind the
 // slot, hand-off of fewer bytes, and peers of another dtype. Equality over every connector is
 // equality_test's.
+#include <algorithm>
 #include <atomic>
+#include <string>
 
 #include "engine/worker.h"
 #include "gtest/gtest.h"
@@ -34,10 +36,27 @@ Sha256 Cold(std::shared_ptr<const model::Model> model, GenerateRequest r) {
 
 class StateDType : public ::testing::TestWithParam<const char*> {
  protected:
-  std::shared_ptr<const model::Model> model_ = LoadModel(std::string("short/bamba@") + GetParam());
+  // "short/bamba" of "short/bamba@bf16".
+  static std::string Golden() {
+    const std::string name = GetParam();
+    return name.substr(0, name.find('@'));
+  }
+  std::shared_ptr<const model::Model> model_ = LoadModel(GetParam());
 };
 
-INSTANTIATE_TEST_SUITE_P(All, StateDType, ::testing::Values("bf16", "f16", "fp8_e4m3"));
+INSTANTIATE_TEST_SUITE_P(All,
+                         StateDType,
+                         ::testing::Values("short/bamba@bf16",
+                                           "short/bamba@f16",
+                                           "short/bamba@fp8_e4m3",
+                                           "short/qwen3_5@bf16",
+                                           "short/olmo_hybrid@fp8_e4m3",
+                                           "short/minimax@fp8_e4m3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '@', '_');
+                           return name.substr(name.find('/') + 1);
+                         });
 
 // Sequences give way wherever they are, park with their tail, and go on without computing a row
 // again. Fixed shares, and one elastic budget in which slots with tails move.
@@ -116,7 +135,7 @@ TEST_P(StateDType, FewerBytesAreHandedOver) {
   EXPECT_EQ(h.boundary, 64);
   EXPECT_EQ(h.state_bytes, static_cast<int64_t>(model_->layout().state_payload_bytes()));
   EXPECT_LT(model_->layout().state_payload_bytes(),
-            LoadModel("short/bamba")->layout().state_payload_bytes());
+            LoadModel(Golden())->layout().state_payload_bytes());
   EXPECT_EQ(sink->logits_hash(), Cold(model_, request));
   d.ExpectNothingLeaks();
 }
@@ -124,9 +143,9 @@ TEST_P(StateDType, FewerBytesAreHandedOver) {
 // A peer with another dtype is refused when they meet; the request is computed from its tokens.
 TEST_P(StateDType, AnotherDTypeIsRefused) {
   for (const std::string other : {"", "@bf16", "@f16", "@fp8_e4m3"}) {
-    const auto peer = LoadModel("short/bamba" + other);
+    const auto peer = LoadModel(Golden() + other);
     const bool same = peer->layout().fingerprint() == model_->layout().fingerprint();
-    EXPECT_EQ(same, other == std::string("@") + GetParam());
+    EXPECT_EQ(same, Golden() + other == GetParam());
     engine::WorkerOptions prefill, decode;
     prefill.listen = {"tcp:127.0.0.1:0"};
     auto source = engine::Worker::Create(peer.get(), std::move(prefill));

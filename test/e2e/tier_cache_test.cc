@@ -1,6 +1,7 @@
 // What comes back from a tier is what was computed: the same logits cold, from a checkpoint in
 // memory, from the host tier, after preemption, and over a hand-off in either direction, at prompt
 // lengths around the grid. Each run shows that it really went that way.
+#include <algorithm>
 #include <filesystem>
 
 #include "base/rng.h"
@@ -328,9 +329,11 @@ INSTANTIATE_TEST_SUITE_P(
                       "short/lfm2",             // a conv window only
                       "short/mamba",            // no KV
                       "short/recurrent_gemma",  // a window, smaller than the prompts
-                      "short/falcon_h1"),       // both in one layer
+                      "short/falcon_h1",        // both in one layer
+                      "short/qwen3_5@bf16"),    // narrow state
     [](const auto& info) {
       std::string name = info.param;
+      std::replace(name.begin(), name.end(), '@', '_');
       return name.substr(name.find('/') + 1);
     });
 
