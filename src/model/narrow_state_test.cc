@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/generate.h"
+#include "model/inspect.h"
 #include "model/model.h"
 #include "model/model_layout.h"
 #include "model/sequence_memory.h"
@@ -240,6 +241,11 @@ TEST_P(NarrowStateTest, LayoutIsItsOwnAndSmaller) {
   EXPECT_EQ(layout.FindPart(0, kScaleComponent).has_value(), DType() == StateDType::kF8E4M3);
   EXPECT_LT(layout.state_payload_bytes(), f32->layout().state_payload_bytes());
   EXPECT_EQ(model_->slot_tail_bytes(), std::get<0>(GetParam()).tail_bytes);
+  const auto report = InspectModel(Path(), {.state_dtype = DType()});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->layout.fingerprint(), layout.fingerprint());
+  EXPECT_EQ(report->tail_bytes, model_->slot_tail_bytes());
+  EXPECT_EQ(report->published.state_bytes(), PublishedShapeOf(f32->layout()).state_bytes());
 }
 
 TEST(NarrowStateErrors, ModelsThatCannotAreRefused) {
