@@ -12,6 +12,9 @@ Exit status: 0 good, 1 a failure, 77 something is missing here.
 """
 
 import argparse
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 
@@ -179,5 +182,30 @@ def main():
     return 1 if failures.lines else 0
 
 
+def supervised():
+    """Runs main in a process of its own. Over ucx the lies go through UCX itself, whose assertions may end the liar: that is
+    no fault of the worker's, and all begins again. A worker that ends is a failure of the run, whatever ended it; but UCX may
+    end one, too, once in many runs (docs/connectors.md), so that over ucx alone only what fails twice counts, except with --long."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    second_chance = sys.argv[-2:] == ['--transport', 'ucx']
+    for _ in range(4):
+        child = subprocess.Popen([sys.executable] + sys.argv, env=dict(os.environ, HOSTILE_RUN='1'), start_new_session=True)
+        try:
+            code = child.wait()
+        finally:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)  # with the workers of a liar that ended
+            except ProcessLookupError:
+                pass
+        if code == 1 and second_chance:
+            second_chance = False
+            print('failed; once more', flush=True)
+            continue
+        if code != -signal.SIGABRT:
+            return code if code >= 0 else 1
+        print('the liar was ended by its own UCX; from the beginning', flush=True)
+    return 1
+
+
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(main() if 'HOSTILE_RUN' in os.environ else supervised())
