@@ -165,8 +165,8 @@ def attack_short_of_descriptors(binary, prefill, failures):
     time.sleep(0.2)
     through.worker.generate(prompt(), prefill.endpoint)  # has, perhaps, nothing to connect with
     through.check('strangers who took every descriptor')
-    end = time.time() + 20
-    while ucx_lies.left_behind(through.worker) and time.time() < end:
+    deadline = time.time() + 20
+    while ucx_lies.left_behind(through.worker) and time.time() < deadline:
         time.sleep(0.1)
         through.worker.generate(prompt(), prefill.endpoint)  # with every hand-off it sees who has gone
     failures.check(ucx_lies.left_behind(through.worker) == 0, 'strangers who took every descriptor', 'are still there')
