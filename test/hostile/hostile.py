@@ -188,6 +188,9 @@ def supervised():
     end one, too, once in many runs (docs/connectors.md), so that over ucx alone only what fails twice counts, except with --long."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     second_chance = sys.argv[-2:] == ['--transport', 'ucx']
+    if second_chance and 'BATON_HOSTILE_SHORT' in os.environ and 'BATON_LONG' not in os.environ:
+        print('some lies over ucx race with the worker and do not always come as told: set BATON_LONG=1 to run them')
+        return 77
     for _ in range(4):
         child = subprocess.Popen([sys.executable] + sys.argv, env=dict(os.environ, HOSTILE_RUN='1'), start_new_session=True)
         try:
