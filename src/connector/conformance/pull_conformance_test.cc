@@ -187,6 +187,27 @@ TEST_P(PullConformance, APullThatIsNotServedEndsAtItsDeadlineAndStaysQuiet) {
   link_->Close();
 }
 
+// However fast the bytes come: the frame was there before the first of them.
+TEST_P(PullConformance, AFrameThatNobodyWaitsForEndsAPull) {
+  if (!source_serves()) GTEST_SKIP() << "a pull reads no frames";
+  for (int round = 0; round < 20; ++round) {
+    granted_.clear();
+    extents_.clear();
+    ConnectBoth();
+    GrantParts(1);
+    std::jthread source([&] {
+      ASSERT_TRUE(source_->ServeUntilFrame(Soon()).ok());
+      ASSERT_TRUE(source_->Send({FrameType::kNext, {}}, Soon()).ok());
+      source_->ServeUntilFrame(Soon()).IgnoreError();
+    });
+    ExpectAllLanded(connector_->Pull(*link_, extents_, Soon()));
+    ASSERT_TRUE(link_->Send({FrameType::kNext, {}}, Soon()).ok());
+    ASSERT_EQ(link_->WaitReadable(Soon()), Link::Event::kReadable);
+    EXPECT_EQ(ReasonOf(connector_->Pull(*link_, extents_, Soon()).status), Reason::kMalformed);
+    link_->Close();
+  }
+}
+
 TEST_P(PullConformance, ADeadlineThatHasPassedMovesNothing) {
   ConnectBoth();
   GrantParts(3);

@@ -154,7 +154,12 @@ class UcxLink final : public SocketLink<Link> {
         worker_.get(), stream(), deadline, [&] { return pull.done() || !landing_.ok(); },
         &frame_waits));
     if (!landing_.ok()) return landing_;
-    if (frame_waits) {  // the source says nothing by frames while it serves, unless it refuses
+    // The source says nothing by frames while it serves, unless it refuses. One that was there
+    // before the last message must not depend on which of the two was looked at first.
+    if (!frame_waits) {
+      BATON_ASSIGN_OR_RETURN(frame_waits, worker_->Wait(stream()->fd(), Duration::zero()));
+    }
+    if (frame_waits) {
       BATON_ASSIGN_OR_RETURN(const Frame frame, stream()->ReceiveFrame(deadline));
       if (frame.type == FrameType::kError) return DecodeError(frame);
       return Reject(Reason::kMalformed,
