@@ -31,9 +31,9 @@ if("${CMAKE_CXX_FLAGS_DEBUG}" MATCHES "fsanitize=thread")
   set(BATON_TEST_ENVIRONMENT "UCX_MEM_EVENTS=n")
 endif()
 
-# Adds one GoogleTest program. LABEL groups it for `ctest -L`.
+# Adds one GoogleTest program. LABEL, or several as "A;B", groups it for `ctest -L`.
 function(baton_test NAME)
-  cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 T "" "LABEL;TIMEOUT" "SRCS;DEPS")
   add_executable(${NAME} ${T_SRCS})
   target_link_libraries(${NAME} PRIVATE ${T_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
