@@ -33,7 +33,7 @@ CheckpointStore::Options StoreOptions(const model::Model& model,
     if (group.window == 0) o.index.block_bytes += group.block_bytes;
     o.window_block_bytes.push_back(group.window == 0 ? 0 : group.block_bytes);
   }
-  o.slot_bytes = model.layout().slot_bytes();
+  o.slot_bytes = model.layout().slot_bytes() + model.slot_tail_bytes();
   o.capacity_bytes = std::max<uint64_t>(capacity_bytes, 1);
   o.eviction = options.eviction;
   const model::PrefillCost cost = model::CountPrefillCost(model.config());

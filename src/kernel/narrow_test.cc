@@ -222,6 +222,18 @@ struct Head {
   std::vector<const float*> dx_at, b_at, decay_at;
 };
 
+// The base holds the state `s` within one step of its dtype.
+void ExpectFolded(Stored* base, const std::vector<double>& s) {
+  std::vector<float> folded(s.size());
+  ReferenceKernels().widen(base->Args(folded.data(), Rounding::kNearest, 0));
+  const double step = base->dtype == StateDType::kF8E4M3 ? 1.0 / 16
+                      : base->dtype == StateDType::kBF16 ? 1.0 / 256
+                                                         : 1.0 / 2048;
+  double largest = 0;
+  for (const double v : s) largest = std::max(largest, std::abs(v));
+  for (size_t i = 0; i < s.size(); ++i) ASSERT_NEAR(folded[i], s[i], step * largest + 1e-4);
+}
+
 TEST(NarrowReferenceTest, SecondFormIsTheRecurrence) {
   SplitMix64 rng(6);
   for (const StateDType d : kNarrow) {
@@ -239,14 +251,7 @@ TEST(NarrowReferenceTest, SecondFormIsTheRecurrence) {
         ASSERT_NEAR(head.y[t * 40 + p], y, 1e-4);
       }
     }
-    std::vector<float> folded(24 * 40);
-    ReferenceKernels().widen(head.base.Args(folded.data(), Rounding::kNearest, 0));
-    const double step = d == StateDType::kF8E4M3 ? 1.0 / 16
-                        : d == StateDType::kBF16 ? 1.0 / 256
-                                                 : 1.0 / 2048;
-    double largest = 0;
-    for (const double v : s) largest = std::max(largest, std::abs(v));
-    for (size_t i = 0; i < s.size(); ++i) ASSERT_NEAR(folded[i], s[i], step * largest + 1e-4);
+    ExpectFolded(&head.base, s);
   }
 }
 
@@ -338,18 +343,17 @@ TEST(NarrowReferenceTest, SecondFormIsTheDeltaRule) {
         ASSERT_NEAR(head.y[t * 40 + p], y, 1e-4);
       }
     }
-    std::vector<float> folded(24 * 40);
-    ReferenceKernels().widen(head.base.Args(folded.data(), Rounding::kNearest, 0));
-    const double step = d == StateDType::kF8E4M3 ? 1.0 / 16
-                        : d == StateDType::kBF16 ? 1.0 / 256
-                                                 : 1.0 / 2048;
-    double largest = 0;
-    for (const double v : s) largest = std::max(largest, std::abs(v));
-    for (size_t i = 0; i < s.size(); ++i) ASSERT_NEAR(folded[i], s[i], step * largest + 1e-4);
+    ExpectFolded(&head.base, s);
   }
 }
 
 class NarrowTest : public ::testing::TestWithParam<const Kernels*> {};
+
+// The element of index 0 of a row draws `least` or more of the highest random bits.
+uint64_t KeyThatDraws(uint32_t least) {
+  for (uint64_t key = 0;; ++key)
+    if (RoundingBits(key, 0) >= least) return key;
+}
 
 INSTANTIATE_TEST_SUITE_P(Targets,
                          NarrowTest,
@@ -380,6 +384,25 @@ TEST_P(NarrowTest, RoundingGivesTheSameBits) {
         GetParam()->widen(want.Args(b.data(), r, 0));
         ASSERT_TRUE(SameBits(a, b)) << StateDTypeName(d) << " width " << width;
       }
+    }
+  }
+}
+
+// Whatever is drawn: also below the least normal number, where the sum of an element and what is
+// drawn would be rounded to the next code.
+TEST_P(NarrowTest, WhatHasACodeStaysItselfWithTheLargestDraw) {
+  const uint64_t key = KeyThatDraws(0xfffffe00u);
+  const struct {
+    StateDType dtype;
+    int codes;
+    double unit;
+  } formats[] = {{StateDType::kF16, 1024, 0x1p-24}, {StateDType::kF8E4M3, 8, 0x1p-9}};
+  for (const auto& f : formats) {
+    for (int code = 0; code <= f.codes; ++code) {
+      std::vector<float> v(9, 0.0f);
+      v[0] = static_cast<float>(code * f.unit);
+      v[8] = 448.0f;  // the row's scale is 1
+      EXPECT_EQ(RoundTrip(*GetParam(), f.dtype, Rounding::kStochastic, v, 9, key), v) << code;
     }
   }
 }

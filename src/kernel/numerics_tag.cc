@@ -2,6 +2,7 @@
 // output bits digested. Shapes are small, but cross every boundary that could change a bit: rows
 // past one register tile, an odd K, a partial panel, more than one attention split, a partial last
 // block, subnormal results. It runs in a few milliseconds.
+#include <cmath>
 #include <vector>
 
 #include "base/rng.h"
@@ -233,11 +234,19 @@ void TagRecurrences(const Kernels& k, Inputs* in, Sha256Hasher* hash) {
   }
 }
 
-// Two calls over one grid step: the second one sees a tail and folds.
+// From 1 down to where narrow formats have no normal numbers any more.
+void SpreadFirstRow(int64_t width, std::vector<float>* state) {
+  for (int64_t i = 0; i < width; ++i)
+    (*state)[i] = std::ldexp((*state)[i], -static_cast<int>(26 * i / width));
+}
+
+// Two calls over one grid step: the second one sees a tail and folds. One token is computed in
+// another way than many (decode); a row of 85 is whole vectors, pairs of them, and a part.
 void TagNarrow(
     const Kernels& k, StateDType dtype, Rounding rounding, Inputs* in, Sha256Hasher* hash) {
-  constexpr int64_t kN = 13, kP = 40, kStep = kBlockTokens, kCut = 5;
+  constexpr int64_t kN = 13, kP = 85, kStep = kBlockTokens, kCut = 1;
   std::vector<float> state = in->Uniform(kN * kP, -1, 1);
+  SpreadFirstRow(kP, &state);
   const std::vector<float> x = in->Uniform(kStep * kP, -2, 2);
   const std::vector<float> b = in->Uniform(kStep * kN, -1, 1);
   const std::vector<float> c = in->Uniform(kStep * kN, -1, 1);
@@ -297,8 +306,9 @@ void TagNarrow(
 // The same for the gated delta rule, one token alone and then the rest.
 void TagDeltaNarrow(const Kernels& k, StateDType dtype, Rounding rounding, Sha256Hasher* hash) {
   Inputs in;
-  constexpr int64_t kK = 13, kV = 40, kStep = kBlockTokens, kCut = 1;
+  constexpr int64_t kK = 13, kV = 85, kStep = kBlockTokens, kCut = 1;
   std::vector<float> state = in.Uniform(kK * kV, -1, 1);
+  SpreadFirstRow(kV, &state);
   const std::vector<float> q = in.Uniform(kStep * kK, -1, 1);
   const std::vector<float> keys = in.Uniform(kStep * kK, -0.4, 0.4);
   const std::vector<float> v = in.Uniform(kStep * kV, -2, 2);

@@ -50,11 +50,16 @@ StatusOr<ModelConfig> ReadForInspect(const std::string& path, bool* vocabulary_k
                 absl::StrCat("\"", path, "\": ", patched.status().message()));
 }
 
+// What one sequence's state takes in memory, a checkpoint's too.
+uint64_t LiveStateBytes(const InspectReport& report) {
+  return report.layout.slot_bytes() + report.tail_bytes;
+}
+
 CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   const Layout& layout = report.layout;
   CapacityRow row;
   row.tokens = tokens;
-  row.bytes = layout.slot_bytes() + report.tail_bytes;
+  row.bytes = LiveStateBytes(report);
   for (size_t g = 0; g < layout.groups().size(); ++g) {
     row.bytes +=
         layout.BlockCount(g, static_cast<uint64_t>(tokens)) * layout.groups()[g].block_bytes;
@@ -62,7 +67,7 @@ CapacityRow Capacity(const InspectReport& report, int64_t tokens) {
   row.attention_bytes =
       static_cast<uint64_t>(BlocksFor(tokens)) * kBlockTokens * report.attention_kv_bytes_per_token;
   if (row.bytes > 0) row.sequences = report.memory_bytes / row.bytes;
-  const uint64_t with_checkpoint = row.bytes + layout.slot_bytes() + report.tail_bytes;
+  const uint64_t with_checkpoint = row.bytes + LiveStateBytes(report);
   if (with_checkpoint > 0) row.with_checkpoint = report.memory_bytes / with_checkpoint;
   if (row.attention_bytes > 0) row.attention_sequences = report.memory_bytes / row.attention_bytes;
   return row;
@@ -83,8 +88,7 @@ int64_t BreakEven(const InspectReport& report) {
   const uint64_t own = report.layout.kv_bytes_per_token();
   if (report.layout.slot_bytes() == 0 || attention <= own) return 0;
   const uint64_t per_block = (attention - own) * kBlockTokens;
-  return static_cast<int64_t>((report.layout.slot_bytes() + per_block - 1) / per_block) *
-         kBlockTokens;
+  return static_cast<int64_t>((LiveStateBytes(report) + per_block - 1) / per_block) * kBlockTokens;
 }
 
 // "0-4, 6-14": the layers of equal parts are printed once.
@@ -213,7 +217,7 @@ std::string FormatInspect(const InspectReport& report) {
   absl::StrAppendFormat(&out, "state per sequence  %d bytes in %d parts (slot %d)\n",
                         layout.state_payload_bytes(), layout.StatePartCount(), layout.slot_bytes());
   if (report.tail_bytes > 0) {
-    const uint64_t live = layout.slot_bytes() + report.tail_bytes;
+    const uint64_t live = LiveStateBytes(report);
     absl::StrAppendFormat(
         &out,
         "state in %s         %d bytes handed over or kept; %d live with a tail of %d behind it "

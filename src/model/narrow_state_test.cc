@@ -245,6 +245,13 @@ TEST_P(NarrowStateTest, LayoutIsItsOwnAndSmaller) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->layout.fingerprint(), layout.fingerprint());
   EXPECT_EQ(report->tail_bytes, model_->slot_tail_bytes());
+  // Hybrid no larger than attention alone from there on, and not one block earlier.
+  if (const auto even = static_cast<uint64_t>(report->break_even_tokens); even > 0) {
+    const uint64_t slot = layout.slot_bytes() + report->tail_bytes;
+    const uint64_t saved = report->attention_kv_bytes_per_token - layout.kv_bytes_per_token();
+    EXPECT_GE(even * saved, slot);
+    EXPECT_LT((even - 16) * saved, slot);
+  }
   EXPECT_EQ(report->published.state_bytes(), PublishedShapeOf(f32->layout()).state_bytes());
 }
 

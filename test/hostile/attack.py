@@ -7,6 +7,7 @@ import traceback
 import source_lies
 import wire as w
 from peers import BOUNDARY, Lie, Receiver, prompt
+from worker import Worker
 
 # How much a worker's peak memory may grow over what it was when a group of lies began. The records and frames that really
 # arrive are held while they are read: 4 MiB of tokens, 64 MiB of an OFFER with its buffer grown by half.
@@ -61,6 +62,14 @@ class ToDecode:
             if self.run(lie, verified=True if left == 0 else None, source=source):
                 return
 
+    def at_once(self, title, lies, sources):
+        """Lies side by side, each from a source of its own."""
+        def run(lies):
+            told = [lambda x=x, s=s: self.run(x, source=s, idle=False) for x, s in zip(lies, sources)]
+            for thread in side_by_side(self.failures, told):
+                thread.join()
+        group(self.worker, self.failures, '%s: %d silences at once' % (title, len(lies)), [lies], run, self.honest)
+
     def run(self, lie, verified=None, source=None, idle=True):
         """One request while the source tells `lie`; `verified`: whether the hand-off must succeed."""
         source, f, begun = source or self.source, self.failures, time.time()
@@ -92,6 +101,24 @@ class ToDecode:
     def truths(self, title, truths, cap_kb=SMALL_KB):
         """Honest twins of a group of lies: told in a way as odd, and believed."""
         group(self.worker, self.failures, title, truths, self.honest, self.honest, cap_kb)
+
+
+def decode_worker(binary, source, failures, *flags, retries=0, plan=False):
+    """(worker, ToDecode, its descriptors in the beginning): a new decode worker that has pulled from `source` some times.
+    One try each unless `retries` says otherwise: the second would meet the same lie."""
+    worker = Worker(binary, 'decode', '--handoff-retries', str(retries), *flags)
+    fds = worker.descriptors()
+    truth = worker.generate(prompt(), source.endpoint)
+    failures.check(any(h['verified'] for h in truth[2]['handoffs']), 'honest source', 'refused: %s' % truth[2])
+    to = ToDecode(worker, source, truth[:2], failures, plan)
+    warm(to)
+    return worker, to, fds
+
+
+def warm(to):
+    """What a worker makes when it is first needed, it has from here on."""
+    for _ in range(8):
+        to.honest()
 
 
 class ToPrefill:

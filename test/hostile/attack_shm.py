@@ -10,8 +10,8 @@ import shm_lies
 import shm_receiver_lies
 import source_lies
 import wire as w
-from attack import OFFER_KB, RECORD_KB, ToDecode, ToPrefill, crowd, end, group, side_by_side, some, split
-from peers import Lie, Receiver, introduce, prompt
+from attack import OFFER_KB, RECORD_KB, ToPrefill, crowd, decode_worker, end, group, some, split, warm
+from peers import Lie, Receiver, introduce
 from shm_peers import PAGE, ShmReceiver, ShmSource, as_user, places
 from worker import Worker
 
@@ -32,17 +32,6 @@ def jobs(args, prefill, bundle, others, digest, failures):
                      attack_short_of_descriptors(args.baton, digest, failures))]
 
 
-def decode(binary, source, failures, *flags, plan=False):
-    worker = Worker(binary, 'decode', '--handoff-retries', '0', *flags)
-    fds = worker.descriptors()
-    truth = worker.generate(prompt(), source.endpoint)
-    failures.check(any(h['verified'] for h in truth[2]['handoffs']), 'honest source', 'refused: %s' % truth[2])
-    to = ToDecode(worker, source, truth[:2], failures, plan=plan)
-    for _ in range(8):
-        to.honest()
-    return worker, to, fds
-
-
 def end_of_source(worker, to, source, failures, fds):
     """A decode worker keeps a peer's arenas until the peer is gone: then it has no descriptor of it any more."""
     failures.check(not source.trouble, 'receiver', 'broke the documents: %s' % source.trouble[:3])
@@ -55,7 +44,7 @@ def end_of_source(worker, to, source, failures, fds):
 
 def attack_decode(binary, bundle, others, digest, failures, long):
     source = ShmSource(bundle, digest)
-    worker, to, fds = decode(binary, source, failures)
+    worker, to, fds = decode_worker(binary, source, failures)
     size, large, huge = source.sizes[0], [], []
 
     def attack(title, lies, every=1):
@@ -75,9 +64,8 @@ def attack_decode(binary, bundle, others, digest, failures, long):
     odd_sources(to, bundle, digest, failures)
     attack('bundles stitched and forged', data_lies.stitched(bundle, *others))
     attack('headers and ends of frames', source_lies.frame_lies(bundle, {'ARENA': w.pack_arena([size])}), 4)
-    for title, lies in (('fields of HELLO', source_lies.hello_lies(bundle)), ('fields of BLOCKS', source_lies.blocks_lies(bundle)),
-                        ('fields of OFFER', source_lies.offer_lies(bundle)), ('fields of the seal', source_lies.seal_lies(bundle)),
-                        ('ERROR', source_lies.error_lies()), ('order and floods', data_lies.order_lies(bundle))):
+    for title, lies in (*source_lies.field_lies(bundle), ('ERROR', source_lies.error_lies()),
+                        ('order and floods', data_lies.order_lies(bundle))):
         attack(title, lies, 9)
     if long:
         attack('every bit of every record', source_lies.every_bit(bundle))
@@ -144,12 +132,8 @@ def vast(worker, to, bundle, digest, failures):
 def attack_impatient(binary, bundle, digest, failures):
     lies = list(data_lies.silences(('ARENA', 'HELLO', 'BLOCKS', 'OFFER')))
     sources = [ShmSource(bundle, digest) for _ in lies]
-    worker, to, fds = decode(binary, sources[0], failures, '--handoff-timeout', '2')
-
-    def at_once(lies):
-        for thread in side_by_side(failures, [lambda x=x, s=s: to.run(x, source=s, idle=False) for x, s in zip(lies, sources)]):
-            thread.join()
-    group(worker, failures, 'shm, to a receiver: %d silences at once' % len(lies), [lies], at_once, to.honest)
+    worker, to, fds = decode_worker(binary, sources[0], failures, '--handoff-timeout', '2')
+    to.at_once('shm, to a receiver', lies, sources)
     for source in sources[1:]:
         source.close()
         to.run(Lie('a source that is gone'), verified=False, source=source)
@@ -158,7 +142,7 @@ def attack_impatient(binary, bundle, digest, failures):
 
 def attack_joined(binary, bundle, digest, failures, long):
     source = ShmSource(bundle, digest)
-    worker, to, fds = decode(binary, source, failures, plan=True)
+    worker, to, fds = decode_worker(binary, source, failures, plan=True)
     lies = [lie for lie in data_lies.joined_lies(bundle) if lie.step not in ('DATA', 'RANGE')]
     to.group('shm, to a receiver over two connections', some(lies, long))
     failures.check(source.joins > 0, 'JOIN', 'no connection joined')
@@ -171,8 +155,7 @@ def attack_prefill(binary, bundle, digest, failures, long):
     to = ToPrefill(worker, digest, theirs, failures, ShmReceiver)
     sample = to.fresh()
     sample.close()
-    for _ in range(8):
-        to.honest()
+    warm(to)
     fds = worker.descriptors()
     def attack(title, cases, every=1):
         to.group('shm, to a source: ' + title, some(split(cases)[0], long, every))
@@ -190,8 +173,7 @@ def attack_prefill(binary, bundle, digest, failures, long):
     group(worker, failures, 'shm, to a source: its arena', shm_receiver_lies.trespasses(failures.check), trespass, to.honest)
     if os.geteuid() == 0:
         users(worker, to, digest, theirs, failures)
-    records = list(receiver_lies.hello_cases(sample.hello)) + list(receiver_lies.ask_cases(sample.ask))
-    attack('fields of HELLO and ASK', records, 9)
+    attack('fields of HELLO and ASK', receiver_lies.field_cases(sample), 9)
     attack('frames and records', receiver_lies.record_cases(sample.hello, sample.ask), 6)
     attack('JOIN', receiver_lies.join_cases())
     attack('order and floods', receiver_lies.order_cases(sample.hello, sample.ask), 3)

@@ -15,7 +15,7 @@ import data_lies
 import receiver_lies
 import source_lies
 import ucx_lies
-from attack import Missing, ToDecode, ToPrefill, crowd, end, group, some, split
+from attack import Missing, ToPrefill, crowd, decode_worker, end, group, some, split, warm
 from peers import introduce, prompt
 from ucx_peers import Context, UcxReceiver, UcxSource
 from worker import Worker
@@ -37,13 +37,7 @@ def jobs(args, prefill, bundle, others, digest, failures):
 
 def attack_decode(binary, bundle, others, digest, failures, context, long):
     source = UcxSource(bundle, digest, context)
-    worker = Worker(binary, 'decode', '--handoff-retries', '0')
-    fds = worker.descriptors()
-    truth = worker.generate(prompt(), source.endpoint)
-    failures.check(any(h['verified'] for h in truth[2]['handoffs']), 'honest source', 'refused: %s' % truth[2])
-    to = ToDecode(worker, source, truth[:2], failures)
-    for _ in range(8):
-        to.honest()
+    worker, to, _ = decode_worker(binary, source, failures)
     fds = worker.descriptors()
 
     def attack(title, lies, every=1):
@@ -53,8 +47,7 @@ def attack_decode(binary, bundle, others, digest, failures, context, long):
     attack('WORKER and frames in between', ucx_lies.worker_lies(), 2)
     attack('bundles stitched and forged', data_lies.stitched(bundle, *others))
     attack('headers and ends of frames', source_lies.frame_lies(bundle, {}), 9)
-    for title, lies in (('fields of HELLO', source_lies.hello_lies(bundle)), ('fields of BLOCKS', source_lies.blocks_lies(bundle)),
-                        ('fields of OFFER', source_lies.offer_lies(bundle)), ('fields of the seal', source_lies.seal_lies(bundle))):
+    for title, lies in source_lies.field_lies(bundle):
         attack(title, lies, 18)
     failures.check(not source.trouble, 'receiver', 'broke the documents: %s' % source.trouble[:3])
     end(worker, failures, fds + IDLE_FDS)
@@ -65,8 +58,7 @@ def attack_prefill(binary, worker, bundle, digest, failures, long):
     to = ToPrefill(worker, digest, theirs, failures, UcxReceiver)
     sample = to.fresh()
     sample.close()
-    for _ in range(8):
-        to.honest()
+    warm(to)
     through = Through(binary, worker, failures)
     fds = worker.descriptors()
 
@@ -76,8 +68,7 @@ def attack_prefill(binary, worker, bundle, digest, failures, long):
     attack('READs one after another', ucx_lies.honest_cases())
     attack('WORKER', ucx_lies.worker_cases())
     attack('READ and LANDED', ucx_lies.read_cases(bundle), 2)
-    records = list(receiver_lies.hello_cases(sample.hello)) + list(receiver_lies.ask_cases(sample.ask))
-    attack('fields of HELLO and ASK', records, 18)
+    attack('fields of HELLO and ASK', receiver_lies.field_cases(sample), 18)
     attack('frames and records', receiver_lies.record_cases(sample.hello, sample.ask), 9)
     attack('order and floods', receiver_lies.order_cases(sample.hello, sample.ask), 6)
     silent = [case for case in receiver_lies.silent_cases() if 'READ' not in case.name] + list(ucx_lies.silent_cases())

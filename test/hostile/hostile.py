@@ -29,8 +29,8 @@ import attack_ucx
 import data_lies
 import receiver_lies
 import source_lies
-from attack import (OFFER_KB, RECORD_KB, SMALL_KB, Failures, Missing, ToDecode, ToPrefill, crowd, end, group,
-                    side_by_side, some, split)
+from attack import (OFFER_KB, RECORD_KB, SMALL_KB, Failures, Missing, ToDecode, ToPrefill, crowd, decode_worker, end, group,
+                    side_by_side, some, split, warm)
 from peers import BOUNDARY, Receiver, Source, introduce, prompt
 from worker import Worker
 
@@ -40,11 +40,9 @@ def attack_prefill(binary, bundle, digest, failures, long):
     to = ToPrefill(worker, digest, theirs, failures)
     sample = to.fresh()
     sample.wire.close()
-    for _ in range(8):
-        to.honest()
+    warm(to)
     fds = worker.descriptors()
-    records = list(receiver_lies.hello_cases(sample.hello)) + list(receiver_lies.ask_cases(sample.ask))
-    small, large, _ = split(records)
+    small, large, _ = split(receiver_lies.field_cases(sample))
     to.group('to a source: fields of HELLO and ASK', small)
     frames, more, huge = split(receiver_lies.record_cases(sample.hello, sample.ask))
     to.group('to a source: frames and records', some(frames, long))
@@ -60,14 +58,8 @@ def attack_prefill(binary, bundle, digest, failures, long):
 
 
 def attack_decode(binary, bundle, others, digest, failures, long):
-    # One try each: the second would meet the same lie. attack_keyed has two.
-    worker = Worker(binary, 'decode', '--handoff-retries', '0')
     source = Source(bundle, digest)
-    truth = worker.generate(prompt(), source.endpoint)
-    failures.check(any(h['verified'] for h in truth[2]['handoffs']), 'honest source', 'refused: %s' % truth[2])
-    to = ToDecode(worker, source, truth[:2], failures)
-    for _ in range(8):
-        to.honest()
+    worker, to, _ = decode_worker(binary, source, failures)
     fds = worker.descriptors()
     large, huge = [], []
 
@@ -97,19 +89,11 @@ def attack_decode(binary, bundle, others, digest, failures, long):
 
 def attack_impatient(binary, bundle, digest, failures):
     """A source that says nothing, or a byte at a time: only the deadline ends it."""
-    worker = Worker(binary, 'decode', '--handoff-timeout', '2', '--handoff-retries', '0')
-    sources = [Source(bundle, digest) for _ in data_lies.silences()]
-    truth = worker.generate(prompt(), sources[0].endpoint)
-    to = ToDecode(worker, sources[0], truth[:2], failures)
-    for _ in range(8):
-        to.honest()
-    fds = worker.descriptors()
-
-    def at_once(lies):
-        for thread in side_by_side(failures, [lambda x=x, s=s: to.run(x, source=s, idle=False) for x, s in zip(lies, sources)]):
-            thread.join()
     lies = list(data_lies.silences())
-    group(worker, failures, 'to a receiver: %d silences at once' % len(lies), [lies], at_once, to.honest)
+    sources = [Source(bundle, digest) for _ in lies]
+    worker, to, _ = decode_worker(binary, sources[0], failures, '--handoff-timeout', '2')
+    fds = worker.descriptors()
+    to.at_once('to a receiver', lies, sources)
     end(worker, failures, fds)
 
 
@@ -120,19 +104,16 @@ def attack_keyed(binary, failures, long):
         f.write(key.hex())
         f.flush()
         flags = ['--digest', 'blake2b', '--digest-key-file', f.name]
-        prefill, worker = Worker(binary, 'prefill', *flags), Worker(binary, 'decode', *flags)
+        prefill = Worker(binary, 'prefill', *flags)
         digest = w.Digest(2, key)
         theirs = introduce(prefill.endpoint, digest)
         bundle = Receiver(prefill.endpoint, digest, theirs, prompt()[:BOUNDARY]).fetch()
         source = Source(bundle, digest)
-        truth = worker.generate(prompt(), source.endpoint)
-        to = ToDecode(worker, source, truth[:2], failures)
-        for _ in range(8):
-            to.honest()
+        worker, to, _ = decode_worker(binary, source, failures, *flags, retries=1)
         fds = worker.descriptors()
         to.group('to a receiver with a key: forged bundles', data_lies.forged_without_key(bundle))
         to.group('to a receiver with a key: DATA', some(data_lies.data_lies(bundle), long))
-        over_two = ToDecode(worker, source, truth[:2], failures, plan=True)
+        over_two = ToDecode(worker, source, to.truth, failures, plan=True)
         over_two.group('to a receiver over two connections', some(data_lies.joined_lies(bundle), long))
         failures.check(source.joins > 0, 'JOIN', 'no connection joined')
         failures.check(not source.trouble, 'receiver', 'broke the documents: %s' % source.trouble[:3])
@@ -184,13 +165,8 @@ def main():
 
 def supervised():
     """Runs main in a process of its own. Over ucx the lies go through UCX itself, whose assertions may end the liar: that is
-    no fault of the worker's, and all begins again. A worker that ends is a failure of the run, whatever ended it; but UCX may
-    end one, too, once in many runs (docs/connectors.md), so that over ucx alone only what fails twice counts, except with --long."""
+    no fault of the worker's, and all begins again. A worker that ends is a failure of the run, whatever ended it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    second_chance = sys.argv[-2:] == ['--transport', 'ucx']
-    if second_chance and 'BATON_HOSTILE_SHORT' in os.environ and 'BATON_LONG' not in os.environ:
-        print('some lies over ucx race with the worker and do not always come as told: set BATON_LONG=1 to run them')
-        return 77
     for _ in range(4):
         child = subprocess.Popen([sys.executable] + sys.argv, env=dict(os.environ, HOSTILE_RUN='1'), start_new_session=True)
         try:
@@ -200,10 +176,6 @@ def supervised():
                 os.killpg(child.pid, signal.SIGKILL)  # with the workers of a liar that ended
             except ProcessLookupError:
                 pass
-        if code == 1 and second_chance:
-            second_chance = False
-            print('failed; once more', flush=True)
-            continue
         if code != -signal.SIGABRT:
             return code if code >= 0 else 1
         print('the liar was ended by its own UCX; from the beginning', flush=True)

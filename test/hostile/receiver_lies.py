@@ -71,6 +71,12 @@ def hello_cases(hello):
     yield Case('HELLO.summary not text', set_on('hello.summary', b'\0\xff\n"\\%s%n'), serves=True)
 
 
+def field_cases(sample):
+    """About the fields of both records that a receiver sends; `sample`: a Receiver, whose records they are."""
+    yield from hello_cases(sample.hello)
+    yield from ask_cases(sample.ask)
+
+
 def ask_cases(ask):
     for value in edges(64, ask.attempt):
         yield Case('ASK.attempt=%d' % value, set_on('ask.attempt', value), serves=True)
@@ -376,14 +382,14 @@ def silent_cases():
         r.wire.send(w.RELEASE)
         time.sleep(0.05)
         r2 = r.again()
-        # Even if the key is still known for a moment, no byte is.
+        # Even if the key is still known for a moment, no byte is; over ucx a READ comes after WORKER.
         read = w.pack_ranges([(o.state_id, 0, 0, 6144)])
         r2.wire.send_raw(w.frame(w.HELLO, r2.hello.pack()) + w.frame(w.JOIN, key) + w.frame(w.READ, read))
         try:
             return until_served(r2, ignore=(w.HELLO, w.BLOCKS, w.JOINED))
         finally:
             r2.wire.close()
-    yield Case('JOIN of a conversation that is over', released, ['lease_expired', 'unknown_part', 'closed'])
+    yield Case('JOIN of a conversation that is over', released, ['lease_expired', 'unknown_part', 'malformed', 'closed'])
 
 
 def until_closed(r):

@@ -176,6 +176,12 @@ def blocks_lies(bundle):
     yield Lie('BLOCKS with a state part', 'BLOCKS', ['unknown_part'], change=put('blocks', state))
 
 
+def field_lies(bundle):
+    """(title, lies) about the fields of each record that a source sends."""
+    return (('fields of HELLO', hello_lies(bundle)), ('fields of BLOCKS', blocks_lies(bundle)),
+            ('fields of OFFER', offer_lies(bundle)), ('fields of the seal', seal_lies(bundle)))
+
+
 def frame_lies(bundle, more=None):
     """About the header of every frame, and where it ends. `more`: payloads of frames that only one transport has."""
     first_data = w.pack_ranges([(bundle.offer.state_id, 1 << 32, 0, 16384)])

@@ -22,8 +22,14 @@ uint32_t Encode(const Format& f, uint32_t bits, Rounding rounding, uint32_t rand
   if (a < static_cast<uint32_t>(f.least + 127) << 23) {
     // Below the least normal the codes are the integers.
     const float t = FromBits(a) * Pow2(f.mantissa - f.least);
-    code = nearest ? Bits(t + kRoundMagic) - kRoundMagicBits
-                   : static_cast<uint32_t>(t + static_cast<float>(random >> 8) * 0x1p-24f);
+    if (nearest) {
+      code = Bits(t + kRoundMagic) - kRoundMagicBits;
+    } else {
+      // The part behind the point is exact; t + u would be rounded, to the next integer at worst.
+      const uint32_t whole = static_cast<uint32_t>(t);
+      const float u = static_cast<float>(random >> 8) * 0x1p-24f;
+      code = whole + (u < t - static_cast<float>(whole) ? 1 : 0);
+    }
   } else {
     const int drop = 23 - f.mantissa;
     const uint32_t step = uint32_t{1} << drop;

@@ -115,7 +115,9 @@ HWY_INLINE VI EncodeV(VU a, uint32_t top, VU random) {
   } else {
     const VI high = hn::BitCast(DI(), hn::ShiftRight<8>(random));
     const V u = hn::Mul(hn::ConvertTo(D(), high), Splat(0x1p-24f));
-    small = hn::ConvertTo(DI(), hn::Add(t, u));
+    const VI whole = hn::ConvertTo(DI(), t);
+    const auto up = hn::Lt(u, hn::Sub(t, hn::ConvertTo(D(), whole)));
+    small = hn::Sub(whole, hn::BitCast(DI(), hn::VecFromMask(D(), up)));  // true is -1
     carry = hn::And(random, Unsigned(kStep - 1));
   }
   const VU normal = hn::Sub(hn::ShiftRight<kDrop>(hn::Add(a, carry)),
