@@ -34,6 +34,18 @@ from attack import (OFFER_KB, RECORD_KB, SMALL_KB, Failures, Missing, ToDecode, 
 from peers import BOUNDARY, Receiver, Source, introduce, prompt
 from worker import Worker
 
+
+def fetched(prefill, digest, tokens):
+    """The bundle of an honest hand-off, some blocks of which came early: a source on a busy machine may have computed all
+    before it hears of the other side."""
+    theirs = introduce(prefill.endpoint, digest)
+    for _ in range(50):
+        bundle = Receiver(prefill.endpoint, digest, theirs, tokens).fetch()
+        if bundle.early:
+            return bundle
+    raise RuntimeError('no BLOCKS in 50 hand-offs')
+
+
 def attack_prefill(binary, bundle, digest, failures, long):
     worker = Worker(binary, 'prefill', '--lease-seconds', '4')
     theirs = introduce(worker.endpoint, digest)
@@ -106,8 +118,7 @@ def attack_keyed(binary, failures, long):
         flags = ['--digest', 'blake2b', '--digest-key-file', f.name]
         prefill = Worker(binary, 'prefill', *flags)
         digest = w.Digest(2, key)
-        theirs = introduce(prefill.endpoint, digest)
-        bundle = Receiver(prefill.endpoint, digest, theirs, prompt()[:BOUNDARY]).fetch()
+        bundle = fetched(prefill, digest, prompt()[:BOUNDARY])
         source = Source(bundle, digest)
         worker, to, _ = decode_worker(binary, source, failures, *flags, retries=1)
         fds = worker.descriptors()
@@ -140,10 +151,8 @@ def main():
     args = parser.parse_args()
     failures, digest = Failures(args.verbose), w.Digest()
     prefill = Worker(args.baton, 'prefill')
-    theirs = introduce(prefill.endpoint, digest)
     tokens = prompt()[:BOUNDARY]
-    fetch = lambda tokens: Receiver(prefill.endpoint, digest, theirs, tokens).fetch()
-    bundle, others = fetch(tokens), (fetch(prompt(6)[:BOUNDARY]), fetch(tokens[:BOUNDARY - 16]))
+    bundle, *others = [fetched(prefill, digest, ts) for ts in (tokens, prompt(6)[:BOUNDARY], tokens[:BOUNDARY - 16])]
     print('an honest hand-off, by the documents: %d parts, %d bytes, %d BLOCKS' %
           (len(bundle.memory), sum(map(len, bundle.memory.values())), len(bundle.early)), flush=True)
     missing = []

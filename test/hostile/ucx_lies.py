@@ -9,7 +9,7 @@ import wire as w
 from peers import Lie
 from receiver_lies import Case, granted, until_served
 from source_lies import edges, opaque
-from ucx_peers import PIECE, Endpoint, pack_piece
+from ucx_peers import PIECE, Endpoint, UcxReceiver, pack_piece
 
 MAGIC = struct.pack('<Q', 0xCAFEBABE12345678)  # how a connection of UCX over tcp begins
 
@@ -123,6 +123,25 @@ def worker_cases():
         return granted(act)
     for version in range(2, 16):  # UCX would end the process.
         yield Case('WORKER of version %d' % version, of_version(version), ['malformed'])
+    def changed(change):
+        def act(r, o):
+            r.ucx = Endpoint(r.context)
+            r.wire.send(w.WORKER, struct.pack('<Q', r.token) + change(r.ucx.address()))
+            return r._progressing(lambda: until_served(r))
+        return granted(act)
+    one = Endpoint(UcxReceiver.context)
+    size = len(one.address())
+    one.close()
+    for at in range(size):
+        free = 1 <= at < 9 or at >= size - 2  # a worker's id, which need not be true, and its port, which may be another's
+        for value in (1, 0x80, 0xff):
+            def flip(a, at=at, value=value):
+                return a[:at] + bytes([a[at] ^ value]) + a[at + 1:]
+            yield Case('WORKER.address[%d] ^ %d' % (at, value), changed(flip), [] if free else ['malformed'], serves=free)
+    for n in range(1, size):
+        yield Case('WORKER.address cut to %d' % n, changed(lambda a, n=n: a[:n]), ['malformed'])
+    for more in (b'\0', b'\xff' * 100):
+        yield Case('WORKER.address with %d bytes more' % len(more), changed(lambda a, more=more: a + more), ['malformed'])
     def again(r, o):
         r.wire.send(w.WORKER, struct.pack('<Q', r.token) + r.ucx.address())
         return until_served(r)

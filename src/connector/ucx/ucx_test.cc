@@ -182,5 +182,31 @@ TEST(UcxWorker, AnAddressOfAnUnknownVersionIsMalformed) {
   EXPECT_TRUE((*sender)->ConnectTo(AsBytes(*address)).ok());
 }
 
+// UCX believes an address, and would end the process at some of these.
+TEST(UcxWorker, OverLoopbackAnAddressThatIsNotANeighboursIsMalformed) {
+  auto context = UcxContext::Create(/*loopback=*/true);
+  ASSERT_TRUE(context.ok()) << context.status();
+  auto receiver = UcxWorker::Create(*context, 1000);
+  auto sender = UcxWorker::Create(*context, 0);
+  ASSERT_TRUE(receiver.ok() && sender.ok());
+  const auto address = (*receiver)->Address();
+  const auto own = (*sender)->Address();
+  ASSERT_TRUE(address.ok() && own.ok());
+  for (size_t at = 0; at < address->size() - 2; at == 0 ? at = 9 : ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::vector<uint8_t> forged = *address;
+      forged[at] ^= static_cast<uint8_t>(1 << bit);
+      EXPECT_EQ(ReasonOf((*sender)->ConnectTo(AsBytes(forged))), Reason::kMalformed) << at;
+    }
+  }
+  std::vector<uint8_t> longer = *address;
+  longer.push_back(0);
+  EXPECT_EQ(ReasonOf((*sender)->ConnectTo(AsBytes(longer))), Reason::kMalformed);
+  for (size_t n = 0; n < address->size(); ++n)
+    EXPECT_EQ(ReasonOf((*sender)->ConnectTo(AsBytes(*address).first(n))), Reason::kMalformed) << n;
+  EXPECT_EQ(ReasonOf((*sender)->ConnectTo(AsBytes(*own))), Reason::kMalformed);
+  EXPECT_TRUE((*sender)->ConnectTo(AsBytes(*address)).ok());
+}
+
 }  // namespace
 }  // namespace baton

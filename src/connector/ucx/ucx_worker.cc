@@ -79,6 +79,22 @@ ucs_status_t ChooseProtocols(ucp_config_t* config) {
   return status;
 }
 
+// Whether an address (v1) names another worker of the host that `own` is of: a byte of version and
+// flags, 8 of the worker's id, what tcp over the loopback device is like, and 2 of the port. UCX
+// believes the middle, and ends the process at some of what may stand there.
+bool IsNeighbour(ByteSpan address, ByteSpan own) {
+  constexpr size_t kIdAt = 1;
+  constexpr size_t kIdBytes = 8;
+  constexpr size_t kPortBytes = 2;
+  const auto id = [](ByteSpan a) { return a.subspan(kIdAt, kIdBytes); };
+  const auto form = [](ByteSpan a) {
+    return a.first(a.size() - kPortBytes).subspan(kIdAt + kIdBytes);
+  };
+  return address.size() == own.size() && own.size() > kIdAt + kIdBytes + kPortBytes &&
+         address[0] == own[0] && !std::ranges::equal(id(address), id(own)) &&
+         std::ranges::equal(form(address), form(own));
+}
+
 }  // namespace
 
 bool IsLoopbackHost(const std::string& host) {
@@ -96,6 +112,9 @@ StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(bool loopback) {
     return absl::UnavailableError("ucx: its settings (UCX_*) do not parse: " + Text(status));
   status = ChooseProtocols(config);
   if (status == UCS_OK && loopback) status = ucp_config_modify(config, "NET_DEVICES", "lo");
+  // UCX's shared memory does not report dead peers, so no endpoint would use it.
+  if (status == UCS_OK && loopback) status = ucp_config_modify(config, "TLS", "tcp");
+  if (status == UCS_OK && loopback) status = ucp_config_modify(config, "ADDRESS_VERSION", "v1");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
@@ -106,7 +125,7 @@ StatusOr<std::shared_ptr<UcxContext>> UcxContext::Create(bool loopback) {
   if (status != UCS_OK)
     return absl::UnavailableError("ucx: cannot start: " + Text(status) +
                                   "; check UCX_TLS and UCX_NET_DEVICES, or use tcp");
-  return std::shared_ptr<UcxContext>(new UcxContext(context));
+  return std::shared_ptr<UcxContext>(new UcxContext(context, loopback));
 }
 
 UcxContext::~UcxContext() { ucp_cleanup(context_); }
@@ -225,6 +244,13 @@ Status UcxWorker::ConnectTo(ByteSpan address) {
   constexpr auto kVersionMax = std::byte{1};  // v2; none is above, up to UCX 1.22
   if (address.empty() || (address[0] & kVersionMask) > kVersionMax)
     return Reject(Reason::kMalformed, "ucx: a worker address of an unknown version");
+  if (context_->loopback()) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<uint8_t> own, Address());
+    if (!IsNeighbour(address, AsBytes(own)))
+      return Reject(Reason::kMalformed,
+                    "ucx: no worker address of this host; both sides need the same version and "
+                    "settings (UCX_*) of UCX");
+  }
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;

@@ -38,17 +38,19 @@ namespace baton {
 
 class UcxContext {
  public:
-  // `loopback`: use the loopback device only, so that nothing listens on other interfaces.
-  // Unavailable with UCX's reason.
+  // `loopback`: use tcp over the loopback device only, so that nothing listens on other interfaces
+  // and addresses have one form. Unavailable with UCX's reason.
   static StatusOr<std::shared_ptr<UcxContext>> Create(bool loopback);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
   ucp_context* get() const { return context_; }
+  bool loopback() const { return loopback_; }
 
  private:
-  explicit UcxContext(ucp_context* context) : context_(context) {}
+  UcxContext(ucp_context* context, bool loopback) : context_(context), loopback_(loopback) {}
   ucp_context* const context_;
+  const bool loopback_;
 };
 
 // True for 127.0.0.0/8, ::1 and localhost.
@@ -72,9 +74,10 @@ class UcxWorker {
 
   // What a peer's ConnectTo takes.
   StatusOr<std::vector<uint8_t>> Address() const;
-  // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer,
-  // kMalformed if UCX does not know this version of an address. What else may be wrong with it is
-  // up to UCX, which trusts it.
+  // The worker's one endpoint. kPeerUnavailable if no transport of both sides reaches the peer.
+  // kMalformed over loopback if the address differs from this worker's own in more than the
+  // worker's id and port, and everywhere if UCX does not know its version. What else may be wrong
+  // with an address that came over a network is up to UCX, which trusts it.
   Status ConnectTo(ByteSpan address);
 
   // Queues a flush: once pending() is 0, the peer's worker can be reached.
