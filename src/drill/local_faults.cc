@@ -40,9 +40,15 @@ Fault LateRead() {
   f.no_twin = "the source refuses to read for a lease that has ended";
   f.lease = std::chrono::milliseconds(60);
   f.arm = [](Trial& t) {
+    const auto ended = [&rig = t.rig] {
+      return rig.prefill().handoff_stats().leases_expired.load();
+    };
     t.rig.connector().Arm(BeforePull(
-                              [&rig = t.rig, &in = t.in] {
-                                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                              [&rig = t.rig, &in = t.in, ended, before = ended()] {
+                                // Until then nobody else is given the memory.
+                                for (int i = 0; i < 1000 && ended() == before; ++i)
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                                std::this_thread::sleep_for(std::chrono::milliseconds(50));
                                 Reuse(rig, in, 4);
                               },
                               /*ignore_deadline=*/true),

@@ -76,6 +76,11 @@ ucs_status_t ChooseProtocols(ucp_config_t* config) {
   // In these versions the second protocol family is unfinished and aborts when an endpoint is
   // closed with sends on their way.
   if (status == UCS_OK && older_than(16)) status = ucp_config_modify(config, "PROTO_ENABLE", "n");
+  // Connecting must neither hold up a deadline nor end the process: where connect() waits, a peer
+  // that leaves between it and the first bytes runs into an assertion (tcp_ep.c, "CTX_TYPE_TX").
+  // A transport's own setting goes by its name without a prefix there.
+  if (status == UCS_OK)
+    status = ucp_config_modify(config, older_than(14) ? "CONN_NB" : "TCP_CONN_NB", "y");
   return status;
 }
 

@@ -80,7 +80,8 @@ class UcxWorker {
   // with an address that came over a network is up to UCX, which trusts it.
   Status ConnectTo(ByteSpan address);
 
-  // Queues a flush: once pending() is 0, the peer's worker can be reached.
+  // Queues a flush: once pending() is 0, the endpoint takes messages. Over tcp the way to the peer
+  // may still be tried then; that it fails shows in status().
   Status Flush();
   // Queues one message, `header` and then `data`, to the endpoint; `header` is copied, `data` must
   // stay readable until pending() has fallen below what it was. kPeerUnavailable once the peer is
