@@ -106,6 +106,9 @@ class TcpPull {
   Status Run(Instant deadline) {
     BATON_RETURN_IF_ERROR(CheckExtents(extents_));
     for (size_t i = 0; i < extents_.size(); i += kRangesMax) {
+      // A source that answers faster than this side reads would never let it wait, and look.
+      if (stream_->clock()->Now() >= deadline)
+        return Reject(Reason::kPeerUnavailable, stream_->peer() + ": deadline passed");
       const size_t n = std::min<size_t>(kRangesMax, extents_.size() - i);
       BATON_RETURN_IF_ERROR(Ask(i, n, deadline));
       while (!missing_.empty()) BATON_RETURN_IF_ERROR(ReceiveData(deadline));
