@@ -10,8 +10,8 @@
 // receives holds no endpoint, and nothing of it can be queued when its peer dies.
 //
 // Endpoints are created in error mode PEER: without it a send into a dead process succeeds. What
-// the environment (UCX_*) may choose is sizes and, over a network, transports and devices, not these
-// things.
+// the environment (UCX_*) may choose is sizes and, over a network, transports and devices, not
+// these things.
 //
 // UCX reads what a peer sends before this code sees it, and is not hardened against forged bytes:
 // ucx is for networks whose hosts are trusted, like RDMA itself.
