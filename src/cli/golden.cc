@@ -22,7 +22,7 @@ int RunGoldens(const Flags& f) {
   ThreadPool pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   int failed = 0;
   for (const std::string& dir : f.dirs) {
-    auto report = model::RunGolden(dir, {}, &pool);
+    auto report = model::RunGolden(dir, model::LoadOptions{}, &pool);
     if (!report.ok()) {
       failed |= Fail(report.status());
       continue;
