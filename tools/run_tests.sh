@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs the tests. `quick`: release, everything; asan on the parts that read hostile
 # bytes or own memory; the fuzzers of the records that travel between workers and of the files of a
-# model directory, FUZZ_SECONDS (10) each, where there is clang. `all`: adds the debug, asan and tsan presets over the whole suite, the
-# fuzzers, an hour of soak and the long end-to-end runs.
+# model directory, FUZZ_SECONDS (10) each, where there is clang. `all`: adds the debug, asan and tsan presets over the
+# whole suite, all fuzzers for FUZZ_SECONDS (600) each, an hour of soak (SOAK_SECONDS), the hostile
+# peer without leaving a lie out, and the long end-to-end runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-quick}
@@ -21,6 +22,12 @@ build() {  # preset, extra cmake flags...
 # The fuzzers of what one worker reads from another, and of what a model directory holds.
 wire_fuzzers='seal_fuzz layout_fuzz ask_fuzz offer_fuzz wire_fuzz'
 file_fuzzers='config_fuzz safetensors_fuzz tokenizer_fuzz jinja_fuzz'
+
+fuzz_all() {  # seconds, names...; as many at once as there are processors
+  local seconds=$1; shift
+  export -f fuzz
+  printf '%s\n' "$@" | xargs -P "$jobs" -I {} bash -c "fuzz {} $seconds"
+}
 
 fuzz() {  # name, seconds; starts from test/corpus/NAME, keeps what it finds under build/fuzz/corpus
   local name=$1 seconds=$2
@@ -65,8 +72,7 @@ if [ "$mode" = quick ]; then
   fi
   cmake --preset fuzz >/dev/null
   cmake --build --preset fuzz -j"$jobs" --target $wire_fuzzers $file_fuzzers
-  export -f fuzz
-  printf '%s\n' $wire_fuzzers $file_fuzzers | xargs -P "$jobs" -I {} bash -c 'fuzz {} "${FUZZ_SECONDS:-10}"'
+  fuzz_all "${FUZZ_SECONDS:-10}" $wire_fuzzers $file_fuzzers
   exit 0
 fi
 
@@ -76,8 +82,11 @@ for preset in debug asan tsan; do
 done
 tools/test_install.sh
 build fuzz
-for path in $(find build/fuzz/src -name '*_fuzz' -type f -perm -u+x | sort); do
-  fuzz "$(basename "$path")" "${FUZZ_SECONDS:-60}"
+mapfile -t fuzzers < <(find build/fuzz/src -name '*_fuzz' -type f -perm -u+x -printf '%f\n' | sort)
+fuzz_all "${FUZZ_SECONDS:-600}" "${fuzzers[@]}"
+for transport in tcp shm ucx; do
+  PYTHONDONTWRITEBYTECODE=1 python3 test/hostile/hostile.py build/release/baton --transport "$transport" --long ||
+    [ $? -eq 77 ]
 done
 build/release/test/soak/baton-soak --clean 20000
 build/release/test/soak/baton-soak --seconds "${SOAK_SECONDS:-3600}" --baton build/release/baton

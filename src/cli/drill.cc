@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "cli/command.h"
@@ -13,6 +14,7 @@
 #include "cli/serve_flags.h"
 #include "connector/connectors.h"
 #include "drill/report.h"
+#include "identity/digest.h"
 #include "server/model_text.h"
 
 namespace baton::cli {
@@ -20,8 +22,9 @@ namespace {
 
 struct Flags {
   std::string model;
-  std::vector<std::string> connectors = {"shm"};
+  std::vector<std::string> connectors = {"shm"};  // as split at commas
   std::vector<std::string> places = {"memory", "host", "disk", "parking"};
+  std::string digest = "xxh3-128";
   bool all = false;
   std::vector<std::string> only;
   bool json = false;
@@ -78,6 +81,30 @@ std::vector<std::string> EveryConnector() {
   std::vector<std::string> names = {"shm", "tcp", "inproc"};
   if (HaveUcx()) names.push_back("ucx");
   return names;
+}
+
+// The two halves of a plan, "kv=shm" and "state=tcp", are one entry.
+std::vector<std::string> JoinPlans(const std::vector<std::string>& split) {
+  std::vector<std::string> joined;
+  for (const std::string& word : split) {
+    const bool second = !joined.empty() && absl::StrContains(word, '=') &&
+                        absl::StrContains(joined.back(), '=') &&
+                        !absl::StrContains(joined.back(), ',');
+    if (second) {
+      absl::StrAppend(&joined.back(), ",", word);
+    } else {
+      joined.push_back(word);
+    }
+  }
+  return joined;
+}
+
+// Both workers of a drill live in this process: a key made for it will do.
+StatusOr<Digester> MakeDigester(const std::string& name) {
+  BATON_ASSIGN_OR_RETURN(const DigestAlgorithm algorithm, ParseDigestAlgorithm(name));
+  const Sha256 key = RandomBytes<Sha256>();
+  return Digester::Create(algorithm,
+                          algorithm == DigestAlgorithm::kBlake2b ? AsBytes(key.bytes) : ByteSpan());
 }
 
 Status CheckFaultNames(const std::vector<std::string>& only, const drill::Drill& drill) {
@@ -146,14 +173,17 @@ int RunDrill(const Flags& f) {
   if (!model.ok()) return Fail(model.status());
   auto inputs = MakeInputs(**model, frontend);
   if (!inputs.ok()) return Fail(inputs.status());
-  auto drill = drill::Drill::Create(model->get(), *inputs);
+  auto digester = MakeDigester(f.digest);
+  if (!digester.ok()) return Fail(digester.status());
+  auto drill = drill::Drill::Create(model->get(), *inputs, *digester);
   if (!drill.ok()) return Fail(drill.status());
 
   if (const Status s = CheckFaultNames(f.only, **drill); !s.ok()) return Fail(s);
 
   drill::Report report;
   report.model = f.model.empty() ? "the embedded model" : f.model;
-  report.connectors = f.all ? EveryConnector() : f.connectors;
+  report.connectors = f.all ? EveryConnector() : JoinPlans(f.connectors);
+  report.digest = f.digest;
   report.truth = (*drill)->truth();
   const Subject subject{model->get(), &*inputs, drill->get()};
   if (const Status s = Fill(f, subject, &report); !s.ok()) return Fail(s);
@@ -181,13 +211,18 @@ int RunDrill(const Flags& f) {
 Run AddDrill(CLI::App* app) {
   auto f = std::make_shared<Flags>();
   app->add_option("model", f->model, "model directory; default: the embedded model");
-  app->add_option("--connector", f->connectors, "connectors to drill over, e.g. shm,tcp,ucx")
+  app->add_option("--connector", f->connectors,
+                  "connectors to drill over, e.g. shm,tcp,ucx, or a plan: kv=shm,state=tcp")
       ->delimiter(',')
       ->capture_default_str();
   app->add_option("--at-rest", f->places,
                   "where states wait that are drilled too: memory,host,disk,parking or none")
       ->delimiter(',')
       ->check(CLI::IsMember({"memory", "host", "disk", "parking", "none"}))
+      ->capture_default_str();
+  app->add_option("--digest", f->digest,
+                  "of state and KV: xxh3-128, or blake2b with a key made for the drill")
+      ->check(CLI::IsMember({"xxh3-128", "blake2b"}))
       ->capture_default_str();
   app->add_flag("--all", f->all, "over every connector of this build, and everywhere at rest");
   app->add_option("--fault", f->only, "only these faults, e.g. F01,F11")->delimiter(',');

@@ -257,7 +257,13 @@ void AddTimes(Builder* b) {
   replay.reasons = {"attempt_mismatch"};
   replay.no_twin = "the source itself refuses parts it has released";
   replay.arm = [](Trial& t) {
-    t.rig.connector().CaptureNext();
+    auto seen = std::make_shared<CapturedPull>();
+    Attack listen;
+    listen.name = "keep_offer";
+    listen.receive = [seen](Frame* frame) {
+      if (frame->type == FrameType::kOffer) seen->offer = *frame;
+    };
+    t.rig.connector().Arm(std::move(listen), 1);
     engine::GenerateRequest first;
     first.prompt = t.in.other;
     first.sampling.temperature = 0;
@@ -265,9 +271,9 @@ void AddTimes(Builder* b) {
     auto sink = std::make_shared<Recorder>();
     BATON_RETURN_IF_ERROR(t.rig.Start(std::move(first), sink).status());
     sink->Wait();
-    if (t.rig.connector().captured() == nullptr)
+    if (seen->offer.payload.empty())
       return absl::InternalError("the hand-off to replay was not made");
-    t.rig.connector().Arm(ReplayOffer(t.rig.connector().captured()), 1);
+    t.rig.connector().Arm(ReplayOffer(std::move(seen)), 1);
     return absl::OkStatus();
   };
   b->Add(std::move(replay));

@@ -78,10 +78,13 @@ bool Applies(const Fault& f,
 
 }  // namespace
 
-Drill::Drill(const model::Model* model, Inputs inputs) : model_(model), in_(std::move(inputs)) {}
+Drill::Drill(const model::Model* model, Inputs inputs, Digester digester)
+    : model_(model), in_(std::move(inputs)), digester_(std::move(digester)) {}
 Drill::~Drill() = default;
 
-StatusOr<std::unique_ptr<Drill>> Drill::Create(const model::Model* model, Inputs inputs) {
+StatusOr<std::unique_ptr<Drill>> Drill::Create(const model::Model* model,
+                                               Inputs inputs,
+                                               Digester digester) {
   if (HandoffBoundary(static_cast<int64_t>(inputs.victim.size())) < kBoundaryMin ||
       inputs.other.size() < inputs.victim.size() || inputs.bystander.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -89,7 +92,7 @@ StatusOr<std::unique_ptr<Drill>> Drill::Create(const model::Model* model, Inputs
         " tokens, another prompt at least as long, and a bystander; given ", inputs.victim.size(),
         ", ", inputs.other.size(), " and ", inputs.bystander.size()));
   }
-  auto drill = std::unique_ptr<Drill>(new Drill(model, std::move(inputs)));
+  auto drill = std::unique_ptr<Drill>(new Drill(model, std::move(inputs), std::move(digester)));
   BATON_RETURN_IF_ERROR(drill->Prepare());
   return drill;
 }
@@ -154,8 +157,9 @@ StatusOr<Drill::Outcome> Drill::Undisturbed(const GenerateRequest& request) cons
   return outcome;
 }
 
-RigOptions Drill::OptionsOf(const Fault& fault, const std::string& connector, bool twin) {
+RigOptions Drill::OptionsOf(const Fault& fault, const std::string& connector, bool twin) const {
   RigOptions options;
+  options.digester = digester_;
   options.connector = connector;
   options.rest = fault.rest;
   options.lease = fault.lease;

@@ -51,14 +51,18 @@ struct FaultReport {
 
 class Drill {
  public:
-  // Computes what is right. `model` outlives this. kInvalidArgument if a prompt is too short.
-  static StatusOr<std::unique_ptr<Drill>> Create(const model::Model* model, Inputs inputs);
+  // Computes what is right. `model` outlives this; all workers digest with `digester`.
+  // kInvalidArgument if a prompt is too short.
+  static StatusOr<std::unique_ptr<Drill>> Create(const model::Model* model,
+                                                 Inputs inputs,
+                                                 Digester digester = {});
   ~Drill();
 
   // Of a hand-off, in order of id.
   const std::vector<Fault>& faults() const { return faults_; }
   // Of bundles at rest: by place, in order of id. Run ignores the connector for these.
   const std::vector<Fault>& faults_at_rest() const { return faults_at_rest_; }
+  // `connector`: a name, or a plan like "kv=shm,state=tcp".
   // Errors are those of the rig (memory, endpoints), never of a fault. `divergence`: also measure
   // how far the twin's answer is off.
   StatusOr<FaultReport> Run(const Fault& fault, const std::string& connector, bool divergence);
@@ -68,11 +72,11 @@ class Drill {
  private:
   struct Outcome;
   struct Attempted;
-  Drill(const model::Model* model, Inputs inputs);
+  Drill(const model::Model* model, Inputs inputs, Digester digester);
   Status Prepare();
   engine::GenerateRequest Victim() const;
   engine::GenerateRequest Bystander() const;
-  static RigOptions OptionsOf(const Fault& fault, const std::string& connector, bool twin);
+  RigOptions OptionsOf(const Fault& fault, const std::string& connector, bool twin) const;
   StatusOr<Outcome> Undisturbed(const engine::GenerateRequest& request) const;
   StatusOr<Attempted> Attack(const Fault& fault,
                              const std::string& connector,
@@ -92,6 +96,7 @@ class Drill {
 
   const model::Model* model_;
   const Inputs in_;
+  const Digester digester_;
   std::vector<Fault> faults_;
   std::vector<Fault> faults_at_rest_;
   Payloads payloads_;

@@ -3,6 +3,7 @@
 // and with the guards off it reaches compute.
 #include "drill/drill.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -77,8 +78,17 @@ std::vector<std::string> ConnectorsToDrill() {
 }
 std::string NameOf(const ::testing::TestParamInfo<Param>& info) {
   const std::string dir = std::get<0>(info.param);
-  return dir.substr(dir.rfind('/') + 1) + "_" + std::get<1>(info.param);
+  std::string name = dir.substr(dir.rfind('/') + 1) + "_" + std::get<1>(info.param);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+  return name;
 }
+INSTANTIATE_TEST_SUITE_P(Plans,
+                         DrillTest,
+                         ::testing::Combine(::testing::Values("test/golden/short/jamba"),
+                                            ::testing::Values("kv=shm,state=tcp",
+                                                              "kv=tcp,state=inproc")),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(
     Models,
     DrillTest,
@@ -95,6 +105,27 @@ INSTANTIATE_TEST_SUITE_P(
                                          "test/golden/short/mamba"),
                        ::testing::ValuesIn(ConnectorsToDrill())),
     NameOf);
+
+// The keyed digest, in hand-offs and at rest.
+TEST(Drill, EveryFaultIsLoudUnderAKeyedDigest) {
+  const auto model = Load("test/golden/short/jamba");
+  ASSERT_NE(model, nullptr);
+  const std::vector<std::byte> key(32, std::byte{7});
+  const auto digester = Digester::Create(DigestAlgorithm::kBlake2b, key);
+  ASSERT_TRUE(digester.ok()) << digester.status();
+  auto drill = Drill::Create(model.get(), InputsFor(*model), *digester);
+  ASSERT_TRUE(drill.ok()) << drill.status();
+  int applicable = 0;
+  for (const auto* faults : {&(*drill)->faults(), &(*drill)->faults_at_rest()}) {
+    for (const Fault& fault : *faults) {
+      SCOPED_TRACE(std::string(RestName(fault.rest)) + " " + fault.id + " " + fault.variant);
+      const auto report = (*drill)->Run(fault, "shm", /*divergence=*/false);
+      ASSERT_TRUE(report.ok()) << report.status();
+      applicable += ExpectLoud(fault, *report);
+    }
+  }
+  EXPECT_GE(applicable, 37 + 3 * 20 + 18);
+}
 
 class DrillAtRest : public ::testing::TestWithParam<const char*> {};
 

@@ -45,14 +45,14 @@ std::string TwinWord(const FaultReport& f) {
   return *f.reaches_compute ? "reaches compute" : "DOES NOT REACH COMPUTE";
 }
 
-void AppendLine(const FaultReport& f, std::string* out) {
+void AppendLine(const FaultReport& f, int over_width, std::string* out) {
   if (!f.not_applicable.empty()) {
-    absl::StrAppendFormat(out, "%-24s %-7s not applicable: %s\n", NameOf(f), f.connector,
-                          f.not_applicable);
+    absl::StrAppendFormat(out, "%-24s %-*s not applicable: %s\n", NameOf(f), over_width,
+                          f.connector, f.not_applicable);
     return;
   }
-  absl::StrAppendFormat(out, "%-24s %-7s %-22s %-10s %-8s %5d  %-22s %s\n", NameOf(f), f.connector,
-                        f.detected ? f.reason : absl::StrCat("MISSED ", f.reason),
+  absl::StrAppendFormat(out, "%-24s %-*s %-22s %-10s %-8s %5d  %-22s %s\n", NameOf(f), over_width,
+                        f.connector, f.detected ? f.reason : absl::StrCat("MISSED ", f.reason),
                         f.tokens_equal && f.bystander_equal ? "equal" : "DIFFER",
                         f.held == 0 ? "none" : absl::StrCat(f.held, " HELD"), f.recomputed_tokens,
                         TwinWord(f), f.check);
@@ -91,12 +91,15 @@ bool Report::Passed() const {
 }
 
 std::string FormatTable(const Report& report, const TextOf& text) {
+  int over = 7;  // wide enough for a plan
+  for (const FaultReport& f : report.faults)
+    over = std::max(over, static_cast<int>(f.connector.size()));
   std::string out =
-      absl::StrFormat("%-24s %-7s %-22s %-10s %-8s %5s  %-22s %s\n", "fault", "over",
+      absl::StrFormat("%-24s %-*s %-22s %-10s %-8s %5s  %-22s %s\n", "fault", over, "over",
                       "detected: reason", "tokens", "leaks", "redo", "guards off", "found by");
   int applicable = 0, passed = 0;
   for (const FaultReport& f : report.faults) {
-    AppendLine(f, &out);
+    AppendLine(f, over, &out);
     applicable += f.not_applicable.empty() ? 1 : 0;
     passed += f.not_applicable.empty() && f.Passed() ? 1 : 0;
   }
@@ -133,6 +136,7 @@ OrderedJson ToJson(const Report& report, const TextOf& text) {
   json["passed"] = report.Passed();
   json["model"] = report.model;
   json["connectors"] = report.connectors;
+  json["digest"] = report.digest;
   if (text != nullptr) json["text"] = text(report.truth);
   json["tokens"] = report.truth;
   OrderedJson list = OrderedJson::array();

@@ -15,7 +15,8 @@ namespace baton::drill {
 struct Report {
   std::string model;  // as the user named it
   std::vector<std::string> connectors;
-  std::vector<TokenId> truth;  // the victim's right output
+  std::string digest = "xxh3-128";  // how workers digested
+  std::vector<TokenId> truth;       // the victim's right output
   std::vector<FaultReport> faults;
 
   bool Passed() const;
@@ -26,7 +27,7 @@ using TextOf = std::function<std::string(std::span<const TokenId>)>;
 
 // One line per fault, then what a user would have received with the guards off.
 std::string FormatTable(const Report& report, const TextOf& text);
-// {"passed":..,"model":..,"faults":[{"id":"F01","connector":..,"detected":true,"reason":..,
+// {"passed":..,"model":..,"digest":..,"faults":[{"id":"F01","connector":..,"detected":true,"reason":..,
 // "tokens_equal":true,"reaches_compute_with_guard_off":true,...}]}; null where it does not apply.
 OrderedJson ToJson(const Report& report, const TextOf& text);
 // KL by position (log scale), one line per fault that has a divergence.

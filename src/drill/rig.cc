@@ -72,10 +72,19 @@ std::vector<engine::TokenEvent> Recorder::events() {
 }
 
 StatusOr<std::unique_ptr<Rig>> Rig::Create(const model::Model* model, const RigOptions& options) {
-  auto rig = std::unique_ptr<Rig>(new Rig(model, options));
+  TransferPlan plan;
+  if (!options.connector.empty()) {
+    BATON_ASSIGN_OR_RETURN(plan, ParseTransferPlan(options.connector));
+  }
+  auto rig = std::unique_ptr<Rig>(new Rig(model, options, std::move(plan)));
   if (!options.connector.empty()) BATON_RETURN_IF_ERROR(rig->RestartPrefill());
   BATON_ASSIGN_OR_RETURN(rig->decode_, rig->MakeWorker(false));
   return rig;
+}
+
+std::vector<std::string> Rig::Names() const {
+  if (!plan_.mixed()) return {plan_.control};
+  return {plan_.kv, plan_.state};
 }
 
 Status Rig::RestartPrefill() {
@@ -92,13 +101,14 @@ StatusOr<std::unique_ptr<engine::Worker>> Rig::MakeWorker(bool prefill) {
   o.memory.blocks = options_.blocks;
   o.memory.checks_off = options_.pool_checks_off;
   o.lease = options_.lease;
+  o.digester = options_.digester;
   o.hub = &hub_;
   if (options_.connector.empty()) {
     BATON_RETURN_IF_ERROR(AddRest(&o));
     return engine::Worker::Create(model_, std::move(o));
   }
   o.engine.serve_from_cache_only = !prefill;
-  o.listen = {FreshEndpoint(options_.connector)};
+  for (const std::string& name : Names()) o.listen.push_back(FreshEndpoint(name));
   if (prefill) {
     o.wrap_provider = [this](BundleProvider* inner) {
       auto wrapped = std::make_unique<HostileProvider>(inner);
@@ -108,14 +118,15 @@ StatusOr<std::unique_ptr<engine::Worker>> Rig::MakeWorker(bool prefill) {
   } else {
     o.checks = options_.checks;
     o.connectors = std::make_unique<ConnectorSet>(ConnectorSet::Standard(&clock_, &hub_));
-    std::unique_ptr<Connector> honest = o.connectors->Take(options_.connector);
-    if (honest == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no connector named \"", options_.connector, "\""));
+    for (const std::string& name : Names()) {
+      std::unique_ptr<Connector> honest = o.connectors->Take(name);
+      if (honest == nullptr)
+        return absl::InvalidArgumentError(absl::StrCat("no connector named \"", name, "\""));
+      auto wrapped = std::make_unique<HostileConnector>(std::move(honest));
+      // The conversation of a plan goes to the first, whose blocks have a link of their own.
+      hostile_.Add(wrapped.get(), plan_.mixed() && name == plan_.kv ? 2 : 1);
+      o.connectors->Add(std::move(wrapped));
     }
-    auto wrapped = std::make_unique<HostileConnector>(std::move(honest));
-    hostile_ = wrapped.get();
-    o.connectors->Add(std::move(wrapped));
   }
   return engine::Worker::Create(model_, std::move(o));
 }
@@ -155,7 +166,12 @@ Rig::~Rig() {
 
 StatusOr<std::shared_ptr<engine::Generation>> Rig::Start(engine::GenerateRequest request,
                                                          std::shared_ptr<Recorder> sink) {
-  if (prefill_ != nullptr) request.prefill_endpoint = prefill_->EndpointOf(options_.connector);
+  if (prefill_ != nullptr && plan_.mixed()) {
+    request.prefill_endpoint = absl::StrCat("kv=", prefill_->EndpointOf(plan_.kv),
+                                            ",state=", prefill_->EndpointOf(plan_.state));
+  } else if (prefill_ != nullptr) {
+    request.prefill_endpoint = prefill_->EndpointOf(plan_.control);
+  }
   return decode_->engine().Start(std::move(request), std::move(sink));
 }
 

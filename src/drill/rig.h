@@ -1,7 +1,7 @@
-// What a drill runs on: a prefill and a decode worker in this process, joined by a chosen connector
-// with a hostile one around it and a hostile provider behind it, and a sink that keeps everything.
-// Nothing here is reachable from serve or route.
-// Thread rule: Rig on one thread; Recorder is thread-safe.
+// What a drill runs on: a prefill and a decode worker in this process, joined by a chosen
+// connector, or by two by rule, with a hostile one around each and a hostile provider behind them,
+// and a sink that keeps everything. Nothing here is reachable from serve or route. Thread rule: Rig
+// on one thread; Recorder is thread-safe.
 #ifndef BATON_DRILL_RIG_H_
 #define BATON_DRILL_RIG_H_
 
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -16,6 +17,7 @@
 #include "connector/hostile/hostile_provider.h"
 #include "drill/at_rest.h"
 #include "engine/worker.h"
+#include "handoff/transfer_plan.h"
 
 namespace baton::drill {
 
@@ -39,8 +41,25 @@ class Recorder final : public engine::GenerationSink {
   std::optional<engine::GenerateResult> result_ BATON_GUARDED_BY(mu_);
 };
 
+// The hostile connectors of one worker, used as one: what is armed is armed in each, as what it is
+// about travels over one of them.
+class HostileConnectors {
+ public:
+  // `links`: how many one hand-off opens over it. `connector` belongs to the worker.
+  void Add(HostileConnector* connector, int links) { all_.emplace_back(connector, links); }
+  // The next `times` hand-offs are attacked on every link.
+  void Arm(const Attack& attack, int times) {
+    for (const auto& [connector, links] : all_) connector->Arm(attack, times * links);
+  }
+
+ private:
+  std::vector<std::pair<HostileConnector*, int>> all_;
+};
+
 struct RigOptions {
-  std::string connector;  // "inproc", "shm", ...; "": one worker that computes all itself
+  // "inproc", "shm", ..., or "kv=shm,state=tcp"; "": one worker that computes all itself
+  std::string connector;
+  Digester digester;
   Checks checks;
   PoolChecksOff pool_checks_off;
   Duration lease = std::chrono::seconds(30);
@@ -53,7 +72,7 @@ struct RigOptions {
 
 class Rig {
  public:
-  // Errors: memory cannot be had, no such connector, an endpoint cannot be bound.
+  // Errors: memory cannot be had, no such connector or plan, an endpoint cannot be bound.
   static StatusOr<std::unique_ptr<Rig>> Create(const model::Model* model,
                                                const RigOptions& options);
   ~Rig();
@@ -67,7 +86,7 @@ class Rig {
   // waits a little for a peer's release. Quarantined ranges are not counted.
   uint64_t Held();
 
-  HostileConnector& connector() { return *hostile_; }
+  HostileConnectors& connector() { return hostile_; }
   HostileProvider& provider() { return *provider_; }
   engine::Worker& decode() { return *decode_; }
   // Of a rig with a tier.
@@ -76,15 +95,19 @@ class Rig {
   const model::Model& model() const { return *model_; }
 
  private:
-  Rig(const model::Model* model, const RigOptions& options) : model_(model), options_(options) {}
+  Rig(const model::Model* model, const RigOptions& options, TransferPlan plan)
+      : model_(model), options_(options), plan_(std::move(plan)) {}
+  // Names of connectors: one, or the two of a plan.
+  std::vector<std::string> Names() const;
   StatusOr<std::unique_ptr<engine::Worker>> MakeWorker(bool prefill);
   Status AddRest(engine::WorkerOptions* o);
 
   const model::Model* model_;
   const RigOptions options_;
+  const TransferPlan plan_;  // of names in place of endpoints
   MonotonicClock clock_;
   InprocHub hub_;
-  HostileConnector* hostile_ = nullptr;  // of the decode worker, which owns it
+  HostileConnectors hostile_;            // of the decode worker, which owns them
   HostileProvider* provider_ = nullptr;  // of the prefill worker, which owns it
   ObjectStore* store_ = nullptr;         // of the decode worker's tier, which owns it
   std::string directory_;                // of its disk tier; made and removed here
