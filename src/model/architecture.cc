@@ -15,6 +15,8 @@ constexpr Architecture kArchitectures[] = {
     {"mamba", ParseMamba, BindMamba},
     {"mamba2", ParseMamba2Model, BindMamba2Model},
     {"minimax", ParseMiniMax, BindMiniMax},
+    {"minimax_text_01", ParseMiniMax, BindMiniMax},
+    {"MiniMaxText01", ParseMiniMax, BindMiniMax},
     {"nemotron_h", ParseNemotronH, BindNemotronH},
     {"zamba", ParseZamba, BindZamba},
     {"zamba2", ParseZamba2, BindZamba2},
