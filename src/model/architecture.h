@@ -37,6 +37,7 @@ void BindBamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* 
 void ParseFalconH1(ConfigReader* reader, ModelConfig* config);
 void BindFalconH1(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseFalconMamba(ConfigReader* reader, ModelConfig* config);
+void BindFalconMamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseGraniteMoeHybrid(ConfigReader* reader, ModelConfig* config);
 void BindGraniteMoeHybrid(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseJamba(ConfigReader* reader, ModelConfig* config);
@@ -44,14 +45,15 @@ void BindJamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* 
 void ParseLfm2(ConfigReader* reader, ModelConfig* config);
 void BindLfm2(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLfm2Moe(ConfigReader* reader, ModelConfig* config);
+void BindLfm2Moe(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseMiniMax(ConfigReader* reader, ModelConfig* config);
 void BindMiniMax(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseLlama(ConfigReader* reader, ModelConfig* config);
 void BindLlama(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
-// mamba, mamba2 and falcon_mamba bind alike.
 void ParseMamba(ConfigReader* reader, ModelConfig* config);
-void ParseMamba2Model(ConfigReader* reader, ModelConfig* config);
 void BindMamba(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
+void ParseMamba2Model(ConfigReader* reader, ModelConfig* config);
+void BindMamba2Model(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseNemotronH(ConfigReader* reader, ModelConfig* config);
 void BindNemotronH(const ModelConfig& config, WeightBinder* binder, DecoderWeights* weights);
 void ParseZamba(ConfigReader* reader, ModelConfig* config);

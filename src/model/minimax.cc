@@ -1,5 +1,7 @@
 // MiniMax-Text-01: lightning attention and full attention, routed experts in every layer, and a
 // residual that is the normed input.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "model/architecture.h"
 #include "model/bind_parts.h"
@@ -64,7 +66,10 @@ void ParseMiniMax(ConfigReader* reader, ModelConfig* config) {
   reader->RequireAbsent({"shared_intermediate_size"}, "a shared expert is not supported");
   if (!reader->Bool({"postnorm"}, true))
     reader->Fail("\"postnorm\" is false; the residual must be the normed input");
-  config->max_position = reader->Int({"max_position_embeddings"}, 131072, kPositionRange);
+  // The release states 10,240,000, more than angles are exact for: served as far as they are.
+  config->max_position =
+      std::min(reader->Int({"max_position_embeddings"}, 131072, Range{1, int64_t{1} << 30}),
+               kPositionRange.max);
   config->rms_norm_eps = static_cast<float>(reader->Positive({"rms_norm_eps"}, 1e-5));
   ParseLayers(reader, config);
   // Both kinds of layer have the same heads.

@@ -51,6 +51,41 @@ TEST(MiniMax, OriginalSpellingsMeanTheSame) {
               HasSubstr("shared expert"));
 }
 
+// A config.json as the original release writes it, against the library's spelling of the same.
+TEST(MiniMax, OriginalReleaseParsesAsTheLibrarys) {
+  const std::string common = R"("vocab_size": 200064, "hidden_size": 6144, "head_dim": 128,
+      "num_hidden_layers": 8, "num_attention_heads": 64, "num_key_value_heads": 8,
+      "intermediate_size": 9216, "num_local_experts": 32, "num_experts_per_tok": 2,
+      "rms_norm_eps": 1e-5, "rope_theta": 1e7, "rotary_dim": 64, "hidden_act": "silu",
+      "max_position_embeddings": 10240000, "tie_word_embeddings": false)";
+  const auto library = ParseConfig(*ParseJsonLenient("{" + common + R"(, "model_type": "minimax",
+      "layer_types": ["linear_attention", "linear_attention", "linear_attention",
+        "linear_attention", "linear_attention", "linear_attention", "linear_attention",
+        "full_attention"],
+      "full_attn_alpha_factor": 3.5565588200778455, "full_attn_beta_factor": 1.0,
+      "linear_attn_alpha_factor": 3.5565588200778455, "linear_attn_beta_factor": 1.0,
+      "mlp_alpha_factor": 3.5565588200778455, "mlp_beta_factor": 1.0})"));
+  ASSERT_TRUE(library.ok()) << library.status();
+  EXPECT_EQ(library->max_position, int64_t{1} << 22);  // of 10,240,000: exact angles end there
+  EXPECT_EQ(library->attention->rope->dims, 64);
+  EXPECT_EQ(library->normed_residual->linear.residual, 3.5565588200778455f);
+  for (const char* type : {"minimax_text_01", "MiniMaxText01"}) {
+    const std::string type_key = std::string(R"(, "model_type": ")") + type + '"';
+    auto original = ParseConfig(*ParseJsonLenient("{" + common + type_key + R"(,
+        "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1], "postnorm": true,
+        "layernorm_full_attention_alpha": 3.5565588200778455,
+        "layernorm_full_attention_beta": 1.0,
+        "layernorm_linear_attention_alpha": 3.5565588200778455,
+        "layernorm_linear_attention_beta": 1.0,
+        "layernorm_mlp_alpha": 3.5565588200778455, "layernorm_mlp_beta": 1.0,
+        "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid"})"));
+    ASSERT_TRUE(original.ok()) << original.status();
+    EXPECT_EQ(original->model_type, type);
+    original->model_type = "minimax";
+    EXPECT_EQ(CanonicalText(*original), CanonicalText(*library));
+  }
+}
+
 TEST(MiniMax, LinearLayersKeepOneTensor) {
   const auto layout = BuildLayout(*With("tiny-minimax", "{}"), Sha256());
   ASSERT_TRUE(layout.ok()) << layout.status();
