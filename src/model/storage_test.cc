@@ -86,13 +86,8 @@ double ValueAt(const Stored& t, size_t i) {
 // in which RunGolden runs them, and the distance of logits from those it judges by.
 class Record {
  public:
-  explicit Record(const std::string& dir) : tensors_(ReadAll(dir + "/golden.safetensors")) {
-    const Stored& ids = tensors_.at("input_ids");
-    for (size_t i = 0; i < ids.bytes.size() / 8; ++i) {
-      int64_t id;
-      std::memcpy(&id, ids.bytes.data() + i * sizeof id, sizeof id);
-      tokens_.push_back(static_cast<TokenId>(id));
-    }
+  explicit Record(const std::string& dir)
+      : tensors_(ReadAll(dir + "/golden.safetensors")), tokens_(RecordedTokens(tensors_)) {
     std::set<int64_t> ends = {static_cast<int64_t>(tokens_.size())};
     for (const auto& [name, t] : tensors_)
       if (name.starts_with("state")) ends.insert(std::stoll(name.substr(5)));
