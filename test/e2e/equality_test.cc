@@ -1,6 +1,5 @@
 // The main promise: logits and tokens of a request are the same bits however it is served, and each
 // run says that it really was served that way (bytes landed, nothing rejected or recomputed).
-
 #include "gtest/gtest.h"
 #include "model/test_types.h"
 #include "support/deployment.h"
