@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "model/sequence_memory.h"
 #include "model/temp_dir.h"
+#include "model/test_outcome.h"
 
 namespace baton::model {
 namespace {
@@ -32,46 +33,6 @@ std::vector<TokenId> RandomTokens(int64_t n, int64_t vocab_size, uint64_t seed) 
   std::vector<TokenId> tokens(n);
   for (TokenId& t : tokens) t = static_cast<TokenId>(rng.Below(vocab_size));
   return tokens;
-}
-
-// Everything a token history left behind, over its valid extent.
-struct Outcome {
-  std::vector<float> logits;                  // of every token
-  std::vector<std::vector<std::byte>> state;  // per part
-  std::vector<float> keys, values;
-};
-
-Outcome Collect(const Model& model, const SequenceMemory& memory, std::vector<float> logits) {
-  Outcome out;
-  out.logits = std::move(logits);
-  for (size_t p = 0; p < model.layout().StatePartCount(); ++p) {
-    const StatePart& part = model.layout().parts()[p];
-    const std::byte* bytes = memory.slot() + part.offset;
-    out.state.emplace_back(bytes, bytes + part.bytes);
-  }
-  for (const KvGroup& g : model.layout().groups())
-    for (size_t l = 0; l < g.layers.size(); ++l)
-      for (size_t h = 0; h < g.kv_heads; ++h)
-        for (int64_t t = 0; t < memory.position(); ++t)
-          for (int64_t d = 0; d < g.head_dim; ++d) {
-            out.keys.push_back(memory.KeyValue(0, l, h, t, d));
-            out.values.push_back(memory.ValueValue(0, l, h, t, d));
-          }
-  return out;
-}
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
-}
-
-// "" or what differs.
-std::string Difference(const Outcome& a, const Outcome& b) {
-  std::string out;
-  if (!SameBits(a.logits, b.logits)) out += "logits ";
-  if (a.state != b.state) out += "state ";
-  if (!SameBits(a.keys, b.keys)) out += "keys ";
-  if (!SameBits(a.values, b.values)) out += "values ";
-  return out;
 }
 
 // How a history is run.

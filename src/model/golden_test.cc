@@ -2,11 +2,14 @@
 #include "model/golden.h"
 
 #include <filesystem>
-#include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "gtest/gtest.h"
-#include "model/safetensors.h"
+#include "model/architecture.h"
+#include "model/test_types.h"
 
 namespace baton::model {
 namespace {
@@ -41,51 +44,24 @@ TEST_P(GoldenTest, DispatchedKernelsAgreeOnTwoThreads) {
   EXPECT_TRUE(report->Passed(kTolerance)) << FormatGolden(*report, kTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types,
-                         GoldenTest,
-                         testing::Values("short/bamba",
-                                         "short/falcon_h1",
-                                         "short/falcon_mamba",
-                                         "short/mamba",
-                                         "short/mamba2",
-                                         "short/nemotron_h",
-                                         "short/zamba",
-                                         "short/zamba2",
-                                         "long/falcon_h1",
-                                         "long/falcon_mamba",
-                                         "long/mamba",
-                                         "long/mamba2",
-                                         "long/nemotron_h",
-                                         "long/zamba",
-                                         "long/zamba2",
-                                         "short/granitemoehybrid",
-                                         "short/jamba",
-                                         "short/lfm2",
-                                         "short/lfm2_moe",
-                                         "short/minimax",
-                                         "short/recurrent_gemma",
-                                         "short/llama",
-                                         "short/olmo_hybrid",
-                                         "short/qwen3_5",
-                                         "short/qwen3_5_moe",
-                                         "short/qwen3_next",
-                                         "long/bamba",
-                                         "long/granitemoehybrid",
-                                         "long/jamba",
-                                         "long/lfm2",
-                                         "long/lfm2_moe",
-                                         "long/minimax",
-                                         "long/llama",
-                                         "long/olmo_hybrid",
-                                         "long/qwen3_5",
-                                         "long/qwen3_5_moe",
-                                         "long/qwen3_next",
-                                         "long/recurrent_gemma"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           name[name.find('/')] = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Types, GoldenTest, testing::ValuesIn(GoldenSets()), [](const auto& info) {
+  return TestName(info.param);
+});
+
+// A type of the registry without a record, or left out of the tables of tests, does not stay so.
+// The configs of text models inside others share the record of their type.
+TEST(GoldenTypes, AreThoseOfTheRegistryAndOfTheFolders) {
+  std::set<std::string> registered;
+  for (const Architecture& a : Architectures())
+    if (!std::string_view(a.model_type).ends_with("_text")) registered.insert(a.model_type);
+  EXPECT_EQ(registered, std::set<std::string>(std::begin(kTestTypes), std::end(kTestTypes)));
+  for (const char* set : {"short", "long"}) {
+    std::set<std::string> folders;
+    for (const auto& entry : std::filesystem::directory_iterator(std::string(kRoot) + set))
+      folders.insert(entry.path().filename());
+    EXPECT_EQ(folders, registered) << set;
+  }
+}
 
 }  // namespace
 }  // namespace baton::model

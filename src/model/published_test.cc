@@ -1,5 +1,6 @@
 // Checkpoints as they are published: other names, parts that are left out, FP8 with block scales,
 // and the quantisation schemes that are refused by name.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include "model/quantisation.h"
 #include "model/temp_dir.h"
 #include "model/test_checkpoint.h"
+#include "model/test_outcome.h"
 #include "model/weight_binder.h"
 
 namespace baton::model {
@@ -180,6 +183,156 @@ TEST(BlockScales, AModelLoadsAsTheBF16ModelItMeans) {
   EXPECT_THAT(CheckModel(fp8.path()).problems,
               Contains(HasSubstr("blocks of 128 x 128 ask for [1, 2]")));
 }
+
+// A recorded hybrid as it would be published in FP8: its projections quantised block by block,
+// other weights (embeddings, convs, routers, the small projections of the gates) left alone.
+struct Fp8Form {
+  const char* type;
+  ScaleBlock block;
+  TensorDType scales;  // F32 as DeepSeek stores them, BF16 as Qwen does
+  bool fused = false;  // routed experts stacked as they are recorded, not one by one
+};
+
+class Fp8Hybrid : public testing::TestWithParam<Fp8Form> {
+ protected:
+  // The nearest of E4M3's finite values, which ascend with their codes.
+  static uint8_t Encode(float v) {
+    static const std::vector<float> values = [] {
+      std::vector<float> all;
+      for (uint8_t code = 0; code < 0x7F; ++code) all.push_back(E4M3(code));
+      return all;
+    }();
+    const float size = std::fabs(v);
+    auto at = std::lower_bound(values.begin(), values.end(), size);
+    if (at == values.end() || (at != values.begin() && size - at[-1] < *at - size)) --at;
+    return static_cast<uint8_t>((at - values.begin()) | (std::signbit(v) ? 0x80 : 0));
+  }
+
+  static float ToFloat(uint16_t bf16) {
+    return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+  }
+
+  // Replaces `name` in `fp8`; `plain` gets, in F32, what quantisation.h says that it means.
+  static void Quantise(const std::string& name, Tensors* fp8, Tensors* plain) {
+    const Fp8Form& form = GetParam();
+    const Stored t = fp8->at(name);
+    std::vector<float> values(t.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), t.bytes.data(), t.bytes.size());
+    const size_t rank = t.shape.size();
+    const int64_t rows = t.shape[rank - 2], cols = t.shape[rank - 1];
+    const std::vector<int64_t> shape = ScaleShape(t.shape, form.block);
+    const auto scale_of = [&](int64_t i) {
+      const int64_t m = i / (rows * cols), r = i / cols % rows, c = i % cols;
+      return static_cast<size_t>((m * shape[rank - 2] + r / form.block.rows) * shape[rank - 1] +
+                                 c / form.block.cols);
+    };
+    std::vector<float> scales(static_cast<size_t>(Count(shape)), 1e-6f);
+    for (int64_t i = 0; i < Count(t.shape); ++i)
+      scales[scale_of(i)] = std::max(scales[scale_of(i)], std::fabs(values[i]) / 448);
+    std::vector<uint16_t> narrow;
+    for (float& scale : scales) {
+      narrow.push_back(NearestBF16(scale));
+      if (form.scales == TensorDType::kBF16) scale = ToFloat(narrow.back());
+    }
+    std::vector<uint8_t> codes;
+    for (int64_t i = 0; i < Count(t.shape); ++i) {
+      const float scale = scales[scale_of(i)];
+      codes.push_back(Encode(values[i] / scale));
+      values[i] = ToFloat(NearestBF16(E4M3(codes.back()) * scale));
+    }
+    (*fp8)[name] = {TensorDType::kF8E4M3, t.shape, Bytes(codes)};
+    (*fp8)[ScaleName(name)] = {form.scales, shape,
+                               form.scales == TensorDType::kBF16 ? Bytes(narrow) : Bytes(scales)};
+    (*plain)[name] = {TensorDType::kF32, t.shape, Bytes(values)};
+  }
+
+  // The stacked experts of "....experts.gate_up_proj" and "....experts.down_proj" one by one.
+  static void Unstack(const std::string& name, Tensors* tensors) {
+    const Stored t = tensors->at(name);
+    const std::string prefix = name.substr(0, name.rfind('.') + 1);
+    const bool both = name.ends_with("gate_up_proj");
+    const int64_t parts = both ? 2 : 1, rows = t.shape[1] / parts, cols = t.shape[2];
+    const auto size = static_cast<size_t>(rows * cols) * sizeof(float);
+    const std::byte* from = t.bytes.data();
+    for (int64_t e = 0; e < t.shape[0]; ++e)
+      for (const char* part : both ? std::vector<const char*>{"gate_proj", "up_proj"}
+                                   : std::vector<const char*>{"down_proj"}) {
+        (*tensors)[prefix + std::to_string(e) + "." + part + ".weight"] = {
+            t.dtype, {rows, cols}, {from, from + size}};
+        from += size;
+      }
+    tensors->erase(name);
+  }
+
+  std::unique_ptr<Model> Load(const Tensors& tensors, const char* changes) {
+    TempDir dir;
+    Json json = *ReadJsonFile(dir_ + "/config.json");
+    json.merge_patch(*ParseJsonLenient(changes));
+    if (json.contains("quantization_config"))
+      json["quantization_config"]["weight_block_size"] = {GetParam().block.rows,
+                                                          GetParam().block.cols};
+    dir.Write("config.json", json.dump());
+    WriteAll(dir.file("model.safetensors"), tensors);
+    auto model = Model::Load(dir.path(), {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? *std::move(model) : nullptr;
+  }
+
+  const std::string dir_ = std::string(BATON_SOURCE_DIR "/test/golden/short/") + GetParam().type;
+};
+
+TEST_P(Fp8Hybrid, GivesTheBitsOfItsWeightsDequantisedToF32) {
+  const Tensors recorded = ReadAll(dir_ + "/model.safetensors");
+  Tensors fp8 = recorded;
+  for (const auto& [name, t] : recorded)
+    if (!GetParam().fused && t.shape.size() == 3 && name.find(".experts.") != std::string::npos)
+      Unstack(name, &fp8);
+  Tensors plain = fp8;
+  int quantised = 0;
+  for (const auto& [name, t] : Tensors(fp8)) {
+    const bool linear =
+        name.find("proj") != std::string::npos || name.find("put_linear") != std::string::npos;
+    const bool gate = name.find("in_proj_a.") != std::string::npos ||
+                      name.find("in_proj_b.") != std::string::npos ||
+                      name.find("in_proj_ba.") != std::string::npos;
+    if (t.shape.size() < 2 || !linear || gate) continue;
+    Quantise(name, &fp8, &plain);
+    ++quantised;
+  }
+  ASSERT_GT(quantised, 8);
+  const auto a = Load(fp8, kFp8), b = Load(plain, "{}"), original = Load(recorded, "{}");
+  ASSERT_TRUE(a != nullptr && b != nullptr && original != nullptr);
+  const std::vector<TokenId> tokens = RecordedTokens(ReadAll(dir_ + "/golden.safetensors"));
+  const Outcome outcome = RunInPieces(*a, tokens);
+  EXPECT_EQ(Difference(outcome, RunInPieces(*b, tokens)), "");
+  EXPECT_EQ(Difference(outcome, RunInPieces(*a, tokens, {5, 16, 1})), "");
+  // Quantised it was.
+  EXPECT_NE(Difference(outcome, RunInPieces(*original, tokens)), "");
+}
+
+// In blocks of 128 x 128 most of these small matrices are one block; in smaller ones they have
+// many, and edges.
+INSTANTIATE_TEST_SUITE_P(
+    Published,
+    Fp8Hybrid,
+    testing::Values(Fp8Form{"qwen3_5", {}, TensorDType::kBF16},           // gated delta
+                    Fp8Form{"qwen3_5", {16, 24}, TensorDType::kF32},      //
+                    Fp8Form{"qwen3_5_moe", {}, TensorDType::kBF16},       // with experts
+                    Fp8Form{"qwen3_5_moe", {16, 24}, TensorDType::kF32},  //
+                    Fp8Form{"qwen3_5_moe", {}, TensorDType::kF32, true},  //
+                    Fp8Form{"qwen3_5_moe", {5, 7}, TensorDType::kF32, true},
+                    Fp8Form{"qwen3_next", {}, TensorDType::kBF16},
+                    Fp8Form{"qwen3_next", {16, 24}, TensorDType::kF32},
+                    Fp8Form{"bamba", {}, TensorDType::kF32},  // Mamba-2
+                    Fp8Form{"bamba", {16, 24}, TensorDType::kBF16},
+                    Fp8Form{"granitemoehybrid", {}, TensorDType::kF32, true},
+                    Fp8Form{"nemotron_h", {}, TensorDType::kF32},
+                    Fp8Form{"nemotron_h", {16, 24}, TensorDType::kBF16}),
+    [](const auto& info) {
+      const Fp8Form& f = info.param;
+      return std::string(f.type) + "_" + std::to_string(f.block.rows) + "x" +
+             std::to_string(f.block.cols) + (f.fused ? "_stacked" : "");
+    });
 
 TEST(Quantisation, OtherSchemesAreRefusedByName) {
   for (const char* scheme : {"gptq", "awq", "bitsandbytes", "compressed-tensors", "modelopt",

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "base/types.h"
 #include "gtest/gtest.h"
 #include "model/config.h"
 #include "model/generate.h"
@@ -51,6 +53,18 @@ inline void WriteAll(const std::string& path, const Tensors& tensors) {
   for (const auto& [name, t] : tensors) ASSERT_TRUE(writer->Append(t.bytes).ok());
   const Status closed = writer->Close();
   ASSERT_TRUE(closed.ok()) << closed;
+}
+
+// The tokens of a golden.safetensors.
+inline std::vector<TokenId> RecordedTokens(const Tensors& golden) {
+  const Stored& ids = golden.at("input_ids");
+  std::vector<TokenId> tokens;
+  for (size_t i = 0; i < ids.bytes.size(); i += sizeof(int64_t)) {
+    int64_t id;
+    std::memcpy(&id, ids.bytes.data() + i, sizeof id);
+    tokens.push_back(static_cast<TokenId>(id));
+  }
+  return tokens;
 }
 
 }  // namespace baton::model

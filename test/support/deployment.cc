@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "connector/connectors.h"
 #include "gtest/gtest.h"
+#include "model/test_types.h"
 
 namespace baton::testing {
 namespace {
@@ -61,6 +62,37 @@ std::vector<TokenId> RandomPrompt(uint64_t seed, size_t n, int64_t vocab) {
   std::vector<TokenId> tokens(n);
   for (TokenId& t : tokens) t = static_cast<TokenId>(rng.Below(static_cast<uint64_t>(vocab)));
   return tokens;
+}
+
+engine::GenerateRequest RandomRequest(const model::Model& model,
+                                      uint64_t seed,
+                                      size_t n,
+                                      int64_t max_tokens) {
+  engine::GenerateRequest r;
+  r.prompt = RandomPrompt(seed, n, model.vocab_size());
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.temperature = 0.8;
+  r.sampling.seed = seed;
+  return r;
+}
+
+Answer AnswerOf(Collector& sink) {
+  EXPECT_EQ(sink.Wait().reason, engine::FinishReason::kLength) << sink.Wait().error;
+  return {sink.tokens(), sink.logits_hash()};
+}
+
+Answer ColdAnswer(std::shared_ptr<const model::Model> model,
+                  const engine::GenerateRequest& request) {
+  DeploymentOptions options;
+  options.engine.prefix_caching = false;
+  Deployment d(std::move(model), options);
+  return AnswerOf(*d.Start(request));
+}
+
+std::vector<std::string> EveryType(const std::vector<std::string>& more) {
+  std::vector<std::string> names = model::GoldenSet("short");
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
 }
 
 void Collector::OnTokens(std::span<const engine::TokenEvent> events) {

@@ -91,6 +91,26 @@ class Deployment {
 // `n` token ids drawn from `seed`, all below `vocab`.
 std::vector<TokenId> RandomPrompt(uint64_t seed, size_t n, int64_t vocab);
 
+// A sampled request of `n` random tokens for `max_tokens` more.
+engine::GenerateRequest RandomRequest(const model::Model& model,
+                                      uint64_t seed,
+                                      size_t n,
+                                      int64_t max_tokens);
+
+// What was answered, and a hash over the logits of every sampled token.
+struct Answer {
+  std::vector<TokenId> tokens;
+  Sha256 logits;
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+Answer AnswerOf(Collector& sink);
+// The reference for every other way: computed from token 0, alone, in memory with room to spare.
+Answer ColdAnswer(std::shared_ptr<const model::Model> model,
+                  const engine::GenerateRequest& request);
+
+// The recorded short set of every type, and more names for LoadModel behind them; for ValuesIn.
+std::vector<std::string> EveryType(const std::vector<std::string>& more = {});
+
 }  // namespace baton::testing
 
 #endif  // BATON_TEST_SUPPORT_DEPLOYMENT_H_
