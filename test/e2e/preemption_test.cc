@@ -51,6 +51,10 @@ class Preemption : public ::testing::TestWithParam<std::string> {
     for (size_t i = 0; i < sinks.size(); ++i)
       EXPECT_EQ(AnswerOf(*sinks[i]), ColdAnswer(model_, requests[i])) << i;
     ExpectPreempted(d.decode().engine().stats(), park_bytes > 0, rows);
+    // Whoever gave way before its first token has nothing to park; in elastic memory that may be
+    // all that a window's few blocks lead to (how many fit depends on the build).
+    if (memory == Memory::kFixedShares || !windowed())
+      EXPECT_EQ(d.decode().engine().stats().parked.load() > 0, has_kv() && park_bytes > 0);
     d.ExpectNothingLeaks();
   }
 
@@ -59,9 +63,7 @@ class Preemption : public ::testing::TestWithParam<std::string> {
   // caller of Core::Preempt). Such a type shows here that four sequences take turns in three slots.
   void ExpectPreempted(const engine::EngineStats& stats, bool parks, uint64_t rows) const {
     EXPECT_EQ(stats.preemptions.load() > 0, has_kv());
-    // Whoever gave way before its first token has nothing to park.
-    EXPECT_EQ(stats.parked.load() > 0, has_kv() && parks);
-    EXPECT_LE(stats.parked.load(), stats.preemptions.load());
+    EXPECT_LE(stats.parked.load(), parks ? stats.preemptions.load() : 0u);
     EXPECT_EQ(stats.resumed.load(), stats.parked.load());
     EXPECT_EQ(stats.park_rejects.load(), 0u);
     EXPECT_EQ(stats.parked_bytes.load(), 0u);
