@@ -26,10 +26,12 @@ function(_baton_include_root MODULE OUT)
 endfunction()
 
 # UCX patches mmap and its kin to watch memory, and ThreadSanitizer's interceptors crash on that.
-# Nothing of ours needs the watch: UCX does without its registration cache then.
+# Nothing of ours needs the watch: UCX does without its registration cache then. What it cannot see
+# in libraries that are built without it: test/tsan.supp.
 set(BATON_TEST_ENVIRONMENT)
 if("${CMAKE_CXX_FLAGS_DEBUG}" MATCHES "fsanitize=thread")
-  set(BATON_TEST_ENVIRONMENT "UCX_MEM_EVENTS=n")
+  set(BATON_TEST_ENVIRONMENT "UCX_MEM_EVENTS=n"
+                             "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/test/tsan.supp")
 endif()
 
 # Adds one GoogleTest program. LABEL, or several as "A;B", groups it for `ctest -L`. OPTIONAL: where
