@@ -150,9 +150,9 @@ class Lie:
     rewrite: replaces the bytes of the frame (and of what follows DATA); before: bytes sent ahead of it; cut: bytes of it
     that are sent before the connection is closed; drip: seconds between its bytes; silent: nothing is sent at all;
     hang_up: the connection ends after the first DATA; early: whether BLOCKS comes; joined: the lie is told
-    on the joined connection only; memory: the bytes that are served. Over shm only: arena(wire, memories) says the ARENA;
-    fds(): descriptors that travel with `step`; meddle(memories): runs ahead of `step`; storm(memories, over): runs
-    beside the conversation until over() holds.
+    on the joined connection only; memory: the bytes that are served; nexts: how many NEXT answer a told BLOCKS.
+    Over shm only: arena(wire, memories) says the ARENA; fds(): descriptors that travel with `step`; meddle(memories):
+    runs ahead of `step`; storm(memories, over): runs beside the conversation until over() holds.
     """
 
     def __init__(self, name, step='', expect=(), **how):
@@ -162,7 +162,7 @@ class Lie:
         self.head, self.cut = how.pop('head', {}), how.pop('cut', None)
         self.drip, self.silent = how.pop('drip', 0), how.pop('silent', False)
         self.early, self.harmless = how.pop('early', True), how.pop('harmless', False)
-        self.joined = how.pop('joined', False)
+        self.joined, self.nexts = how.pop('joined', False), how.pop('nexts', 1)
         self.hang_up, self.memory = how.pop('hang_up', False), how.pop('memory', None)
         self.arena, self.fds = how.pop('arena', None), how.pop('fds', tuple)
         self.meddle, self.storm = how.pop('meddle', None), how.pop('storm', None)
@@ -292,8 +292,9 @@ class Source:
                 record = w.Blocks.parse(record.pack())
                 record.attempt = ask.attempt
                 self._say(wire, lie, w.BLOCKS, self._tell(lie, 'BLOCKS', record).pack())
-                if self._serve_reads(wire, lie) != w.NEXT:
-                    raise ValueError('NEXT expected')
+                for _ in range(lie.nexts):
+                    if self._serve_reads(wire, lie) != w.NEXT:
+                        raise ValueError('NEXT expected')
         offer = w.Offer.parse(self.bundle.offer.pack())
         offer.attempt = ask.attempt
         seal = self._tell(lie, 'SEAL', w.Seal.parse(offer.seal))

@@ -218,12 +218,15 @@ def byte_lies(bundle):
     for name, change in (('zeros', lambda data: bytes(len(data))), ('ones', lambda data: b'\xff' * len(data))):
         yield Lie('memory of ' + name, 'OFFER', ['digest_mismatch', 'block_digest_mismatch', 'non_finite'], early=False,
                   memory={k: change(v) for k, v in bundle.memory.items()})
+    offered = {block[0] for record in bundle.early for block in record.blocks}
     for key, data in sorted(bundle.memory.items()):
         for at, bit in ((0, 1), (len(data) // 2, 128), (len(data) - 1, 1)):
             torn = bytearray(data)
             torn[at] ^= bit
             for early in (False, True) if key >> 32 else (False,):
-                yield Lie('memory with bit %d of byte %d of part %x, early %s' % (bit, at, key, early), 'OFFER', early=early,
+                # What comes early is refused early.
+                step = 'BLOCKS' if early and key in offered else 'OFFER'
+                yield Lie('memory with bit %d of byte %d of part %x, early %s' % (bit, at, key, early), step, early=early,
                           expect=['block_digest_mismatch' if key >> 32 else 'digest_mismatch', 'non_finite'],
                           memory={**bundle.memory, key: torn})
 
