@@ -284,8 +284,10 @@ TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
     cold.push_back(ColdAnswer(model_, requests.back()));
   }
   const engine::EngineStats& stats = d.decode().engine().stats();
-  // One bundle is at rest before memory gets short: what comes first finds it.
-  EXPECT_EQ(Serve(d, requests[0]).answer, cold[0]);
+  // One bundle is found again in memory, and is at rest before memory gets short: what comes first
+  // finds it there. Whether more are found is up to the threads.
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Serve(d, requests[0]).answer, cold[0]);
+  EXPECT_GT(stats.prefix_hits.load(), 0u);
   LeaveMemory(d.decode());
   for (int round = 0; round < 2; ++round) {
     const auto sinks = d.StartTogether(requests);
@@ -299,7 +301,6 @@ TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
   EXPECT_EQ(stats.preemptions.load() > 0, has_kv);
   EXPECT_EQ(stats.resumed.load() > 0, has_kv);
   EXPECT_GT(stats.restores.load(), 0u);
-  EXPECT_GT(stats.prefix_hits.load(), 0u);
   EXPECT_EQ(stats.restore_rejects.load() + stats.park_rejects.load(), 0u);
   d.ExpectNothingLeaks();
 }
