@@ -299,7 +299,10 @@ TEST_P(TierCache, PreemptedRestoredAndEvictedTogether) {
   }
   // Without KV nothing grows while a sequence runs, so nobody has to give way.
   EXPECT_EQ(stats.preemptions.load() > 0, has_kv);
-  EXPECT_EQ(stats.resumed.load() > 0, has_kv);
+  // Those of a window may all give way before their first token, with nothing to park yet.
+  if (!windowed) {
+    EXPECT_EQ(stats.resumed.load() > 0, has_kv);
+  }
   EXPECT_GT(stats.restores.load(), 0u);
   EXPECT_EQ(stats.restore_rejects.load() + stats.park_rejects.load(), 0u);
   d.ExpectNothingLeaks();
