@@ -27,8 +27,8 @@ using TextOf = std::function<std::string(std::span<const TokenId>)>;
 
 // One line per fault, then what a user would have received with the guards off.
 std::string FormatTable(const Report& report, const TextOf& text);
-// {"passed":..,"model":..,"digest":..,"faults":[{"id":"F01","connector":..,"detected":true,"reason":..,
-// "tokens_equal":true,"reaches_compute_with_guard_off":true,...}]}; null where it does not apply.
+// {"passed":..,"model":..,"digest":..,"faults":[{"id":"F01","connector":..,"detected":true,
+// "reason":..,"tokens_equal":true,"reaches_compute_with_guard_off":true,...}]}; null: not tried.
 OrderedJson ToJson(const Report& report, const TextOf& text);
 // KL by position (log scale), one line per fault that has a divergence.
 std::string PlotSvg(const Report& report);
